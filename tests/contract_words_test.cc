@@ -58,6 +58,7 @@ TEST(Words, AreThoseOfTheSchemaOfManifests) {
   ExpectInSchema<OutputAs>(m, "/properties/outputs/items/properties/as");
   ExpectInSchema<PreconditionStatus>(m, "/properties/preconditions/items/properties/status");
   ExpectInSchema<CompanionStep>(m, "/properties/maintenance/properties/does/items");
+  ExpectInSchema<ShortSteps>(m, "/properties/frozen/properties/short_steps");
   ExpectInSchema<PositionSource>(m, "/properties/maintenance/properties/positions");
   ExpectInSchema<AssumptionKind>(m, "/properties/assumptions/items/properties/kind");
   ExpectInSchema<AssumptionSource>(m, "/properties/assumptions/items/properties/source");

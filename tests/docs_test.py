@@ -17,7 +17,7 @@ KVLIFT = os.environ["KVLIFT"]
 ROOT = os.environ["KVLIFT_ROOT"]
 UPDATE = os.environ.get("KVLIFT_UPDATE_DOCS") == "1"
 PAGES = ("README.md", "docs/tutorial.md", "docs/cookbook.md", "docs/adding-an-idiom.md",
-         "docs/fleet.md", "docs/replay.md", "docs/lower.md", "docs/is-it-safe.md",
+         "docs/fleet.md", "docs/replay.md", "docs/lower.md", "docs/freeze.md", "docs/is-it-safe.md",
          "docs/runtimes.md", "docs/reduce.md", "docs/github.md")
 
 

@@ -356,6 +356,15 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "newer "
      "opset; a model that is only nearly right is not written.",
      "Give another --to or --opset, or change the node."},
+    {"KV260", "size-not-frozen", "--freeze does not give every input a static shape that fits",
+     "All shapes of a frozen graph are numbers, and the model has a dimension without one, or "
+     "another number.",
+     "Assign each dimension that the reason names: batch=N, tokens=N, NAME=N or "
+     "INPUT.shape[AXIS]=N; give the capacity with --max-seq-len."},
+    {"KV261", "shape-from-data", "a shape depends on data, so that it cannot be frozen",
+     "A node gives a result whose size only running it tells, such as the rows of a cache that are "
+     "valid.",
+     "Convert without --freeze, or export without the node."},
     // KV3xx: preconditions.
     {"KV301", "write-inside-capacity", "the write must stay inside the buffer",
      "TensorScatter refuses, or worse, a write behind the capacity.",
@@ -384,6 +393,11 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "The source cuts a table of fixed length by the number of tokens; beyond its end Slice gives "
      "fewer rows, and the source does something else or stops.",
      "Keep to the sizes that are stated: past and new tokens together within the table."},
+    {"KV310", "short-steps", "steps of fewer tokens than a frozen graph takes are padded behind",
+     "The graph always writes as many rows as it has tokens. Rows of padding tokens lie behind the "
+     "valid ones, where the next step overwrites them before anything reads them.",
+     "Put any token behind the real ones, keep write index plus frozen tokens within the capacity, "
+     "and read the results of real tokens only."},
     {"KV311", "cache-numbers-of-fewer-bits", "a cache must hold numbers of a narrower type",
      "The source casts the past before it reads it, and the present back to the declared type: each "
      "step rounds the rows that it is given, and the converted model leaves them as they are.",

@@ -23,6 +23,7 @@ enum class AssumptionKind {
   kOneLength,     // all sequences of a batch have the same number of past tokens
   kMaskWidth,     // a mask input has P + S columns, or as many as the cache has slots (M)
   kDimension,     // two declared dimensions have the same size
+  kFrozenSize,    // a dimension that the source leaves open has the size that the result declares
   kTreeMask,      // an input says which new tokens of a tree see each other (speculative decoding)
   kCapacity,      // largest sizes for which something holds: slots, tokens, sequences
   kNewTokens,     // the number of new tokens of a step is limited

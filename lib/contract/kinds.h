@@ -114,6 +114,14 @@ enum class ShownEquality {
   kUnproved,  // facts are open, and no plan ran
 };
 
+// Whether a model with a fixed number S of new tokens serves steps of fewer tokens, too.
+enum class ShortSteps {
+  // The host puts padding tokens behind the real ones. Their rows lie behind the write index of the
+  // next step, which overwrites them.
+  kPadRight,
+  kNone,  // padding tokens would change what real tokens are given, or S is 1
+};
+
 // What a companion model does with the rows of caches (maintenance/maintenance.h).
 enum class CompanionStep {
   kReorder,  // sequences take the rows of others

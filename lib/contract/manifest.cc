@@ -116,6 +116,14 @@ ordered_json ToJson(const Manifest& m) {
   if (m.limits.new_tokens_with_past) {
     json["limits"] = {{"new_tokens_with_past", *m.limits.new_tokens_with_past}};
   }
+  if (m.frozen) {
+    json["frozen"] = {{"batch", m.frozen->batch}, {"tokens", m.frozen->tokens}};
+    json["frozen"]["dims"] = ordered_json::array();
+    for (const FrozenDimension& dim : m.frozen->dims) {
+      json["frozen"]["dims"].push_back({{"name", dim.name}, {"size", dim.size}});
+    }
+    json["frozen"]["short_steps"] = WordOf(m.frozen->short_steps);
+  }
   if (m.maintenance) {
     ordered_json does = ordered_json::array();
     for (const CompanionStep step : m.maintenance->does) does.push_back(WordOf(step));

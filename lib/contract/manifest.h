@@ -97,6 +97,19 @@ struct ManifestLimits {
   friend bool operator==(const ManifestLimits&, const ManifestLimits&) = default;
 };
 
+// A dimension of inputs that was frozen: its name, or "INPUT.shape[AXIS]" if it has none.
+struct FrozenDimension {
+  std::string name;
+  int64_t size = 1;
+};
+
+// The sizes of a model whose shapes are all static; JSON key "frozen", absent for other models.
+struct FrozenShape {
+  int64_t batch = 1, tokens = 1;      // B and S of every step
+  std::vector<FrozenDimension> dims;  // what became a number at the inputs; may be empty
+  ShortSteps short_steps = ShortSteps::kNone;
+};
+
 // The part of a manifest that describes a companion model, which moves rows of caches
 // (maintenance/maintenance.h); JSON key "maintenance", present in such manifests only.
 struct ManifestMaintenance {
@@ -140,6 +153,7 @@ struct Manifest {
   std::vector<ManifestFact> proved;       // JSON key "proved"; may be empty
   Assumptions assumptions;                // what that rests on; JSON key "assumptions"
   ManifestLimits limits;
+  std::optional<FrozenShape> frozen;
   std::optional<ManifestMaintenance> maintenance;
   std::optional<QuantizationSummary> quantization;
 };

@@ -256,6 +256,26 @@ absl::StatusOr<QuantizationSummary> ReadSummary(const ordered_json& json) {
   return q;
 }
 
+absl::StatusOr<FrozenShape> ReadFrozen(const ordered_json& json) {
+  Reader r(json, "frozen");
+  FrozenShape frozen;
+  const auto size = [](Reader& from, const char* key) {
+    const int64_t n = from.Whole(key);
+    if (n < 1) from.Fail(key, "is less than one");
+    return n;
+  };
+  frozen.batch = size(r, "batch");
+  frozen.tokens = size(r, "tokens");
+  for (const auto& entry : r.List("dims")) {
+    Reader dim(entry, "frozen.dims");
+    frozen.dims.push_back({dim.Text("name"), size(dim, "size")});
+    KV_RETURN_IF_ERROR(dim.status());
+  }
+  frozen.short_steps = r.Word<ShortSteps>("short_steps");
+  KV_RETURN_IF_ERROR(r.status());
+  return frozen;
+}
+
 absl::Status ReadLists(Reader& r, Manifest* m) {
   int k = 0;
   for (const auto& entry : r.List("caches")) {
@@ -339,6 +359,9 @@ absl::StatusOr<Manifest> ManifestFromJson(std::string_view text) {
     }
     KV_RETURN_IF_ERROR(limits.status());
     KV_RETURN_IF_ERROR(r.status());
+  }
+  if (r.Has("frozen")) {
+    KV_ASSIGN_OR_RETURN(m.frozen, ReadFrozen(r.Object("frozen")));
   }
   if (r.Has("maintenance")) {
     Reader own(r.Object("maintenance"), "maintenance");

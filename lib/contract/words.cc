@@ -86,6 +86,11 @@ constexpr KindWord<ShownEquality> kShownEqualities[] = {
     {ShownEquality::kUnproved, "unproved"},
 };
 
+constexpr KindWord<ShortSteps> kShortSteps[] = {
+    {ShortSteps::kPadRight, "pad_right"},
+    {ShortSteps::kNone, "none"},
+};
+
 constexpr KindWord<CompanionStep> kCompanionSteps[] = {
     {CompanionStep::kReorder, "reorder"},
     {CompanionStep::kKeep, "keep"},
@@ -104,6 +109,7 @@ constexpr KindWord<AssumptionKind> kAssumptionKinds[] = {
     {AssumptionKind::kOneLength, "uniform"},
     {AssumptionKind::kMaskWidth, "mask_width"},
     {AssumptionKind::kDimension, "dimension"},
+    {AssumptionKind::kFrozenSize, "frozen_size"},
     {AssumptionKind::kTreeMask, "tree_mask"},
     {AssumptionKind::kCapacity, "capacity"},
     {AssumptionKind::kNewTokens, "new_tokens"},
@@ -177,6 +183,10 @@ absl::Span<const KindWord<PreconditionStatus>> WordsOf() {
 template <>
 absl::Span<const KindWord<ShownEquality>> WordsOf() {
   return kShownEqualities;
+}
+template <>
+absl::Span<const KindWord<ShortSteps>> WordsOf() {
+  return kShortSteps;
 }
 template <>
 absl::Span<const KindWord<CompanionStep>> WordsOf() {

@@ -48,6 +48,8 @@ absl::Span<const KindWord<PreconditionStatus>> WordsOf();
 template <>
 absl::Span<const KindWord<ShownEquality>> WordsOf();
 template <>
+absl::Span<const KindWord<ShortSteps>> WordsOf();
+template <>
 absl::Span<const KindWord<CompanionStep>> WordsOf();
 template <>
 absl::Span<const KindWord<PositionSource>> WordsOf();

@@ -211,10 +211,11 @@ class SlotReader {
     return std::nullopt;
   }
 
-  // Returns the start of the first sequence, which is that of all if the manifest says uniform;
-  // else `start`.
+  // Returns the start of the first sequence, which is that of all if the manifest says uniform or
+  // the model is frozen to one sequence; else `start`.
   Expr AtFirst(Expr start) {
-    if (!manifest_.uniform) return start;
+    const bool one = manifest_.frozen && manifest_.frozen->batch == 1;
+    if (!manifest_.uniform && !one) return start;
     sym::Pool::Substitution s;
     s.indices = {pool_.Integer(0)};
     return pool_.Substitute(start, s, {});

@@ -10,6 +10,7 @@
 #include "contract/padding.h"
 #include "contract/words.h"
 #include "fmt/format.h"
+#include "freeze/freeze.h"
 #include "onnxio/files/guard.h"
 #include "pipeline/checks.h"
 #include "pipeline/step_files.h"
@@ -131,6 +132,19 @@ void Withhold(const onnx::ModelProto& source, ProvedConversion* result) {
   }
 }
 
+// No graph is handed out if one of them cannot be frozen.
+void RefuseFrozen(const Finding& reason, Conversion* conversion) {
+  conversion->status = ConvertStatus::kRefused;
+  for (CacheReport& cache : conversion->inspection.caches) {
+    cache.converted = false;
+    if (!cache.reason) cache.reason = reason;
+  }
+  for (AttentionReport& attention : conversion->inspection.attention) {
+    attention.converted = false;
+    if (!attention.reason) attention.reason = reason;
+  }
+}
+
 // Computes a digest on a thread of its own, if one can be started. Where that fails, the digest is
 // computed when it is asked for. The thread receives no signals from outside.
 std::jthread ComputeBeside(SourceDigest& digest) {
@@ -156,13 +170,19 @@ class Pipeline {
     // manifest cannot wait for it.
     Model converted = source_;
     if (!trace_.take) converted.digest = nullptr;
-    KV_ASSIGN_OR_RETURN(result_.conversion, Convert(converted, options, rules, trace_));
-    if (!result_.conversion.model) return Finished();
-    if (options.tree_mask) RefuseTree(&result_.conversion);
-    if (!result_.conversion.model) {
-      KV_RETURN_IF_ERROR(trace_.Take([&] { return DescribeRefusedCheck(result_.conversion); }));
-      return Finished();
+    KV_ASSIGN_OR_RETURN(Conversion conversion, Convert(converted, options, rules, trace_));
+    if (!conversion.model) return Without(std::move(conversion));
+    if (options.tree_mask) RefuseTree(&conversion);
+    if (!conversion.model) {
+      KV_RETURN_IF_ERROR(trace_.Take([&] { return DescribeRefusedCheck(conversion); }));
     }
+    return RunFrom(std::move(conversion));
+  }
+
+  // Checks and proves what the first steps made.
+  absl::StatusOr<ProvedConversion> RunFrom(Conversion conversion) {
+    if (!conversion.model) return Without(std::move(conversion));
+    result_.conversion = std::move(conversion);
     std::jthread hashing;
     if (source_.digest != nullptr) hashing = ComputeBeside(*source_.digest);
     Model after;
@@ -197,6 +217,11 @@ class Pipeline {
   }
 
  private:
+  ProvedConversion Without(Conversion conversion) {
+    result_.conversion = std::move(conversion);
+    return Finished();
+  }
+
   ProvedConversion Finished() {
     if (result_.conversion.status == ConvertStatus::kStopped) {
       result_.stopped_after = trace_.stop_after;
@@ -217,10 +242,26 @@ class Pipeline {
 
   // Padding tokens that the proof excludes are excluded by a precondition as well.
   void StatePadding() {
+    Manifest& manifest = result_.conversion.manifest;
     if (const Assumption* excluded = PaddingExcluded(result_.proof.assumptions)) {
-      result_.conversion.manifest.preconditions.push_back(
+      manifest.preconditions.push_back(
           {"KV236", excluded->condition, PreconditionStatus::kAssumed});
     }
+    if (manifest.frozen) StateShortSteps(&manifest);
+  }
+
+  // Says what a host feeds that has fewer tokens than the graph takes.
+  static void StateShortSteps(Manifest* manifest) {
+    FrozenShape& frozen = *manifest->frozen;
+    const bool pads = frozen.tokens > 1 && !ExcludesPadding(*manifest);
+    frozen.short_steps = pads ? ShortSteps::kPadRight : ShortSteps::kNone;
+    if (!pads) return;
+    manifest->preconditions.push_back(
+        {"KV310",
+         fmt::format("a step of fewer than {} tokens has padding tokens behind them, which "
+                     "take slots as well; the next write index counts the real tokens only",
+                     frozen.tokens),
+         PreconditionStatus::kAssumed});
   }
 
   absl::Status Judge(const Model& after) {
@@ -325,6 +366,35 @@ absl::StatusOr<ProvedConversion> ConvertAndProve(const Model& source, const Conv
                       Pipeline(source, proving, trace).Run(options, rules));
   result.dumps = files.written();
   return result;
+}
+
+absl::StatusOr<std::vector<ProvedConversion>> ConvertFrozen(const Model& source,
+                                                            const ConvertOptions& options,
+                                                            RuleTable rules,
+                                                            const FreezeRequest& freeze,
+                                                            const ProvingOptions& proving) {
+  const StepTrace trace;
+  Model converted = source;
+  converted.digest = nullptr;  // each graph's manifest gets it when it is judged
+  KV_ASSIGN_OR_RETURN(Conversion conversion, Convert(converted, options, rules, trace));
+  if (conversion.model && options.tree_mask) RefuseTree(&conversion);
+  std::vector<ProvedConversion> graphs;
+  for (const FreezeSizes& sizes : freeze.Graphs()) {
+    Conversion own = conversion;
+    if (own.model) {
+      KV_ASSIGN_OR_RETURN(Frozen frozen, Freeze(*conversion.model, conversion.manifest, sizes));
+      own.model = std::move(frozen.model);
+      own.manifest = std::move(frozen.manifest);
+      if (frozen.refusal) RefuseFrozen(*frozen.refusal, &own);
+    }
+    const bool made = own.model.has_value();
+    KV_ASSIGN_OR_RETURN(ProvedConversion judged,
+                        Pipeline(source, proving, trace).RunFrom(std::move(own)));
+    if (!made) graphs.clear();
+    graphs.push_back(std::move(judged));
+    if (!made) break;
+  }
+  return graphs;
 }
 
 absl::StatusOr<ProvedConversion> ProvePair(const Model& before, const Model& after,

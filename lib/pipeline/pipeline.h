@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "freeze/request.h"
 #include "onnxio/model/model.h"
 #include "proof/graphs/proof.h"
 #include "rewrite/convert/convert.h"
@@ -80,6 +81,16 @@ struct ProvedConversion {
 absl::StatusOr<ProvedConversion> ConvertAndProve(const Model& source, const ConvertOptions& options,
                                                  RuleTable rules, const ProvingOptions& proving,
                                                  const StepRequest& steps = {});
+
+// Converts as ConvertAndProve does, and returns a conversion for each graph of `freeze`, whose
+// model has static shapes (freeze/freeze.h) and is checked and proved for itself. `options` must
+// ask for static shapes. If there is nothing to freeze, or a graph cannot be frozen, returns that
+// conversion alone, without a model. Errors: those of ConvertAndProve.
+absl::StatusOr<std::vector<ProvedConversion>> ConvertFrozen(const Model& source,
+                                                            const ConvertOptions& options,
+                                                            RuleTable rules,
+                                                            const FreezeRequest& freeze,
+                                                            const ProvingOptions& proving);
 
 // Judges two models that `relation` relates as ConvertAndProve judges a conversion: proves, and
 // tests what is open. Of the result's `conversion` only the manifest is set, to the relation with

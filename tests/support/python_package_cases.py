@@ -96,6 +96,17 @@ class Convert(unittest.TestCase):
             with self.assertRaises(kvlift.Error):
                 kvlift.convert(LLAMA, **wrong)
 
+    def test_freeze(self):
+        result = kvlift.convert(LLAMA, freeze="batch=1,tokens=4", max_seq_len=16)
+        self.assertEqual(result.equality, "proved")
+        self.assertEqual(result.manifest["frozen"]["tokens"], 4)
+        self.assertTrue(kvlift.verify(LLAMA, result.model))
+        refused = kvlift.convert(LLAMA, freeze="tokens=4", max_seq_len=16)
+        self.assertEqual({c["reason"]["code"] for c in refused.caches}, {"KV260"})
+        for wrong in ("tokens=4|1", "tokens", "batch=0"):
+            with self.assertRaises(kvlift.Error):
+                kvlift.convert(LLAMA, freeze=wrong, max_seq_len=16)
+
     def test_stop_after_a_step(self):
         with tempfile.TemporaryDirectory() as folder:
             dumps = pathlib.Path(folder) / "dumps"

@@ -122,6 +122,7 @@ struct Program {
       if (f.output.empty() && f.stop_after.empty()) throw CLI::RequiredError("--output");
     });
     c->add_option("--max-seq-len", f.max_seq_len, "Capacity: a number, or 'dynamic'");
+    c->add_option("--freeze", f.freeze, "Static shapes: batch=1,tokens=1|128");
     c->add_option("--target", f.target, "Runtime")
         ->check(OneOf({"spec", "ort", "genai", "genai-static", "tensorrt", "portable"}));
     c->add_option("--control", f.control, "Where the write index comes from")
@@ -133,7 +134,8 @@ struct Program {
     c->add_option("--padding", f.padding, "Keep or drop the padding mask")
         ->check(OneOf({"auto", "keep", "none"}));
     c->add_option("--io-names", f.io_names, "Names of inputs and outputs")
-        ->check(OneOf({"keep", "static"}));
+        ->check(OneOf({"keep", "static"}))
+        ->group(kOperatorsGroup);
     c->add_option("--layout", f.layout, "Layout of the caches")->check(OneOf({"keep", "bnsd"}));
     c->add_option("--cache-tensors", f.cache_tensors, "Of sources that pack all layers in one")
         ->check(OneOf({"per-layer", "packed"}))

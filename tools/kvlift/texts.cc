@@ -143,14 +143,15 @@ std::string EqualityText(const ProvedConversion& converted) {
   const std::vector<ProofFact>& facts = converted.proof.facts;
   const auto held =
       std::count_if(facts.begin(), facts.end(), [](const ProofFact& f) { return f.holds(); });
+  const char* sizes = converted.conversion.manifest.frozen ? "the frozen sizes" : "all shapes";
   switch (converted.equality) {
     case Equality::kProved:
-      return fmt::format("equal: all {} facts hold for all shapes\n", facts.size());
+      return fmt::format("equal: all {} facts hold for {}\n", facts.size(), sizes);
     case Equality::kTested:
-      return fmt::format("equal as tested: {} of {} facts hold for all shapes, the plans passed\n",
-                         held, facts.size());
+      return fmt::format("equal as tested: {} of {} facts hold for {}, the plans passed\n", held,
+                         facts.size(), sizes);
     default:
-      return fmt::format("not tested: {} of {} facts hold for all shapes\n", held, facts.size());
+      return fmt::format("not tested: {} of {} facts hold for {}\n", held, facts.size(), sizes);
   }
 }
 

@@ -237,6 +237,15 @@ class Converted {
 Converted ConvertOne(const Model& model, cli::ConvertFlags flags) {
   const nb::gil_scoped_release unlocked;
   const ConvertOptions options = Value(cli::OptionsOf(flags));
+  if (const auto freeze = cli::FreezeOf(flags)) {
+    if (freeze->tokens.size() > 1) {
+      throw Failure(absl::InvalidArgumentError(
+          "freeze: a conversion is one graph; give one number of tokens"));
+    }
+    return Converted(
+        model,
+        Value(ConvertFrozen(model, options, AllRules(), *freeze, cli::ProvingOf(flags))).front());
+  }
   return Converted(model, Value(ConvertAndProve(model, options, AllRules(), cli::ProvingOf(flags),
                                                 cli::StepsOf(flags))));
 }
@@ -261,6 +270,7 @@ void BindFlags(nb::module_& m) {
       .def_rw("cache_tensors", &ConvertFlags::cache_tensors)
       .def_rw("quantize_cache", &ConvertFlags::quantize_cache)
       .def_rw("tree_mask", &ConvertFlags::tree_mask)
+      .def_rw("freeze", &ConvertFlags::freeze)
       .def_rw("accept", &ConvertFlags::accept)
       .def_rw("stop_after", &ConvertFlags::stop_after)
       .def_rw("dump_dir", &ConvertFlags::dump_dir)

@@ -1,6 +1,7 @@
 #include "proof/prove/prover.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -21,9 +22,11 @@
 #include "proof/facts/matches.h"
 #include "proof/facts/nodes.h"
 #include "proof/facts/unmet_conditions.h"
+#include "proof/graphs/frozen_sizes.h"
 #include "proof/graphs/pair.h"
 #include "proof/lower/branches.h"
 #include "proof/lower/expand_contrib_ops.h"
+#include "proof/prove/open_source.h"
 #include "proof/reading/read_attention.h"
 #include "sym/forms/keeps_value.h"
 
@@ -31,7 +34,6 @@ namespace kvlift {
 namespace {
 
 using sym::Expr;
-using sym::Facts;
 
 // The largest number of source attentions that are compared with one attention.
 constexpr size_t kMostTried = 8;
@@ -50,9 +52,11 @@ bool IsForEachSequence(const Manifest& relation) {
 
 class Prover {
  public:
+  // open: null if the source was not restricted.
   Prover(const GraphPair& pair, const Manifest& relation, const std::vector<LengthClaim>& claims,
-         const SourceCase& steps, Obligations* obligations)
-      : pair_(pair),
+         const SourceCase& steps, Obligations* obligations, OpenSource* open)
+      : open_(open),
+        pair_(pair),
         graph_(pair.graph()),
         forms_(pair.forms()),
         pool_(forms_.pool()),
@@ -158,9 +162,38 @@ class Prover {
   void ProveSequencesApart() {
     if (!IsForEachSequence(relation_)) return;
     twins_.TakeGrounds();
-    const std::string why = MixedSequences(pair_, twins_, equality_, relation_);
+    const std::string why = Mixed();
     const std::string text = "gives each sequence what the source gives that sequence alone";
     facts_.Add(relation_.outputs.front().name, text, why);
+  }
+
+  // Says why the results of a sequence may depend on others. A single sequence has no others.
+  std::string Mixed() {
+    const Expr sequences = twins_.sequences();
+    const bool several = sequences != nullptr && sequences->kind() == sym::Kind::kInteger &&
+                         !sequences->is_integer(1);
+    if (open_ == nullptr || !several) return MixedSequences(pair_, twins_, equality_, relation_);
+    const Expr open = open_->twins().sequences();
+    if (open == nullptr || open->kind() != sym::Kind::kDim) {
+      return "the number of sequences has no name";
+    }
+    return MixedSequences(open_->pair(), open_->twins(), open_->equality(), relation_);
+  }
+
+  // Says why padding tokens may change what real tokens are given. In a model with static shapes a
+  // host pads each step that has fewer tokens, whatever the source would be given.
+  std::string ReachedByPadding() {
+    const Expr tokens = twins_.new_tokens();
+    if (open_ != nullptr && tokens != nullptr && tokens->kind() == sym::Kind::kInteger) {
+      if (tokens->is_integer(1)) return "";
+      const Expr open = open_->twins().new_tokens();
+      const bool named = open != nullptr && open->kind() == sym::Kind::kDim;
+      if (!named) return "the number of tokens has no name";
+      return ReachOfPadding(open_->pair(), open_->twins(), {}, relation_).why;
+    }
+    const PaddingReach reach = ReachOfPadding(pair_, twins_, attentions_, relation_);
+    // All sequences are in one run of the source, which then has the same padding tokens.
+    return relation_.uniform && !reach.counts_tokens ? Mixed() : reach.why;
   }
 
   // Adds that axes of inputs have one size in the runs of all sequences, where the source runs once
@@ -182,12 +215,7 @@ class Prover {
     const bool grows = std::any_of(relation_.caches.begin(), relation_.caches.end(),
                                    [](const ManifestCache& cache) { return cache.source.growing; });
     if (!grows || ExcludesPadding(relation_) || !HoldsWhole(*proof)) return;
-    const PaddingReach reach = ReachOfPadding(pair_, twins_, attentions_, relation_);
-    std::string why = reach.why;
-    if (relation_.uniform && !reach.counts_tokens) {
-      // All sequences are in one run of the source, which then has the same padding tokens.
-      why = MixedSequences(pair_, twins_, equality_, relation_);
-    }
+    const std::string why = ReachedByPadding();
     twins_.TakeGrounds();
     if (why.empty()) return;
     proof->assumptions.Add({AssumptionKind::kPadding, "",
@@ -391,6 +419,7 @@ class Prover {
     }
   }
 
+  OpenSource* const open_;
   const GraphPair& pair_;
   const Graph& graph_;
   sym::Forms& forms_;
@@ -434,16 +463,30 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
                 const Manifest& relation, const SourceCase& steps,
                 const std::vector<LayerBoundary>& boundaries, Obligations* obligations) {
   Proof proof;
+  const std::vector<FrozenSize> sizes = FrozenSizesOf(before, after, relation);
+  onnx::ModelProto restricted;
+  if (!sizes.empty()) restricted = WithSizes(before, sizes);
+  const onnx::ModelProto& source = sizes.empty() ? before : restricted;
   for (const bool lengths : {true, false}) {
-    const PlainModel plain = AsPlain(before, lengths), mine = AsPlain(after, lengths);
+    const PlainModel plain = AsPlain(source, lengths), mine = AsPlain(after, lengths);
     const auto pair = GraphPair::Create(plain.model, mine.model, relation);
     if (!pair.ok()) {
       proof.not_tried = std::string(pair.status().message());
       return proof;
     }
-    Prover prover(*pair, relation, plain.claims, steps, obligations);
+    std::unique_ptr<OpenSource> open;
+    if (!sizes.empty()) {
+      auto created = OpenSource::Create(AsPlain(before, lengths), mine.model, relation, steps);
+      if (!created.ok()) {
+        proof.not_tried = std::string(created.status().message());
+        return proof;
+      }
+      open = *std::move(created);
+    }
+    Prover prover(*pair, relation, plain.claims, steps, obligations, open.get());
     if (!prover.ClaimsHold(mine.claims)) continue;
     proof = prover.Run(boundaries);
+    proof.assumptions.Add(RestrictionsTo(sizes));
     for (const PlainModel* model : {&plain, &mine}) {
       for (const std::string& positions : model->positions) {
         proof.assumptions.Add({AssumptionKind::kPositions, positions,

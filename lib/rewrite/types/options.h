@@ -29,7 +29,8 @@ enum class Control { kAuto, kDerived, kInput };
 // nonpad_kv_seqlen. Target::kTensorRt and Target::kPortable prescribe it.
 enum class MaskForm { kAuto, kCausal, kExplicit, kAdditive };
 // The rows of a buffer that attention is given: the valid ones, or all. Auto: all for
-// Target::kGenaiStatic, Target::kTensorRt and Target::kPortable, else the valid ones.
+// Target::kGenaiStatic, Target::kTensorRt and Target::kPortable and with static_shapes, else the
+// valid ones.
 enum class ReadForm { kAuto, kPrefix, kFull };
 // Auto and keep: masks of the host stay. None: the host promises that no step holds padding tokens,
 // and masks that only hide those are left out.
@@ -85,6 +86,7 @@ struct ConvertOptions {
   // Empty `only`: all caches.
   std::vector<std::string> only, skip;
   bool allow_partial = false;  // convert the caches that can be converted if others cannot
+  bool static_shapes = false;  // shapes may not depend on P: attention reads whole buffers
   bool tree_mask = false;      // add an input that says which new tokens see one another
 };
 

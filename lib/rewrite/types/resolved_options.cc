@@ -4,7 +4,7 @@ namespace kvlift {
 
 ResolvedOptions::ResolvedOptions(const ConvertOptions& options) : ConvertOptions(options) {
   const bool compiled = IsCompiled(target);
-  const bool static_shapes = target == Target::kGenaiStatic || compiled;
+  static_shapes = static_shapes || target == Target::kGenaiStatic || compiled;
   if (control == Control::kAuto) {
     control = target == Target::kGenai ? Control::kDerived : Control::kInput;
   }

@@ -81,6 +81,11 @@ std::vector<Axis> InputReader::StaticOptions(int64_t value, const Dims& dims, si
   } else if (out_.fixed_tokens == value && !whole && !mask && IsNewRows(dims, k)) {
     options.push_back({Extent::kTokens, value});
   }
+  // Positions may be compared with the keys' as a mask is.
+  if (options.empty() && whole && mask && last && out_.fixed_tokens == value) {
+    options.push_back({Extent::kTokens, value});
+    options.push_back({Extent::kStatic, value});
+  }
   if (options.empty()) options.push_back({Extent::kStatic, value});
   return options;
 }

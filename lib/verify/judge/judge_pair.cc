@@ -1,11 +1,14 @@
 #include "verify/judge/judge_pair.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "proof/graphs/frozen_sizes.h"
 #include "proof/prove/prove_conversion.h"
 #include "verify/controls/comparer_controls.h"
 #include "verify/controls/controls.h"
@@ -93,9 +96,25 @@ absl::StatusOr<VerifyReport> PairVerifier::Run() {
   }
   false_role_ = RoleContradiction(relation_, after_graph);
   if (options_.proof) Prove();
-  auto stimulus = Stimulus::Create(source_graph, after_graph, relation_, options_.seed);
+  // Inputs are fed the sizes that the converted model declares; the source itself runs others, too,
+  // such as a sequence alone, or without its padding tokens.
+  const auto sizes = FrozenSizesOf(*before_.proto, *after_.proto, relation_);
+  report_.assumptions.Add(RestrictionsTo(sizes));
+  std::optional<Graph> restricted;
+  if (!sizes.empty()) {
+    KV_ASSIGN_OR_RETURN(
+        restricted,
+        Graph::Build(std::make_shared<const onnx::ModelProto>(WithSizes(*before_.proto, sizes))));
+  }
+  auto stimulus = Stimulus::Create(restricted ? *restricted : source_graph, after_graph, relation_,
+                                   options_.seed);
   if (!stimulus.ok()) return Inconclusive("KV402 " + Text(stimulus.status()));
   Driver driver(relation_, *stimulus, source_nodes_);
+  if (restricted) {
+    const auto open = Stimulus::Create(source_graph, after_graph, relation_, options_.seed);
+    limits_.short_steps = open.ok() && !open->fixed_tokens();
+    if (open.ok() && !open->fixed_batch()) driver.RunSequencesAlone();
+  }
   LimitByCaches(relation_, after_graph, &driver, &limits_);
   facts_.grows = HasGrowingCaches(relation_);
   auto source = MakeRunner(before_, {}, exec::AliasMode::kOff);

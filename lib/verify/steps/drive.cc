@@ -189,7 +189,7 @@ Record Driver::RunSource(Runner& source, const Plan& plan) const {
   const bool ragged = std::any_of(plan.steps.begin(), plan.steps.end(),
                                   [](const StepSpec& step) { return step.ragged(); });
   const auto batch = static_cast<int>(plan.steps.front().batch());
-  const bool alone = ragged && stimulus_.fixed_batch().value_or(1) == 1;
+  const bool alone = ragged && (sequences_alone_ || stimulus_.fixed_batch().value_or(1) == 1);
   std::vector<std::vector<int>> groups;
   for (int b = 0; alone && b < batch; ++b) groups.push_back({b});
   if (!alone) {

@@ -112,6 +112,7 @@ class Driver {
         source_nodes_(other.source_nodes_),
         kept_rows_(other.kept_rows_),
         ring_slots_(other.ring_slots_),
+        sequences_alone_(other.sequences_alone_),
         compare_(other.compare_) {}
 
   // Runs the source. Stops before a step that cannot be fed, and at one that fails or does more
@@ -162,6 +163,9 @@ class Driver {
   // Declares that a source's cache (by input) drops rows so as to hold at most `rows` of them.
   void KeepAtMost(const std::string& input, int64_t rows) { kept_rows_[input] = rows; }
   const std::map<std::string, int64_t>& kept_rows() const { return kept_rows_; }
+  // Declares that the source runs each sequence of a batch alone, though the plans have a fixed
+  // number of sequences.
+  void RunSequencesAlone() { sequences_alone_ = true; }
   // Gives a ring (by cache id) this many slots in every plan.
   void FixRing(const std::string& id, int64_t slots) { ring_slots_[id] = slots; }
 
@@ -227,6 +231,7 @@ class Driver {
   int source_nodes_;
   std::map<std::string, int64_t> kept_rows_;
   std::map<std::string, int64_t> ring_slots_;
+  bool sequences_alone_ = false;
   ErrorBounds* bounds_ = nullptr;
   PlanWatcher* watcher_ = nullptr;
   CompareFn compare_ = Compare;

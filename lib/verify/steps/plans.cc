@@ -28,6 +28,7 @@ class Planner {
     LastSlot();
     Ragged();
     RightPads();
+    ShortSteps();
     LeftPads();
     RaggedPrompt();
     if (l_.reorders || l_.full) ChangedPlaces();
@@ -304,6 +305,26 @@ class Planner {
         past[b] = starts[b] + lengths[b % 3];
       }
     }
+    plans_.push_back(std::move(plan));
+  }
+
+  // Steps of fewer tokens than the converted model takes: it is given padding tokens behind them,
+  // and each next step writes over their rows.
+  void ShortSteps() {
+    if (!l_.short_steps || !l_.tokens || *l_.tokens < 2) return;
+    Plan plan = Named("short steps", "steps of fewer tokens, with padding tokens behind them");
+    if (!l_.pads) return Skip(std::move(plan), kRuledOut);
+    if (!l_.causal) return Skip(std::move(plan), "tokens see later ones");
+    const int64_t tokens = *l_.tokens;
+    std::vector<int64_t> past(l_.batch.value_or(1), 0);
+    for (int64_t real : {tokens - 1, int64_t{1}, tokens, tokens / 2}) {
+      if (past[0] + tokens > l_.capacity || (one_by_one() && !plan.steps.empty())) break;
+      const std::vector<int64_t> starts = past;
+      Add(&plan, &past, tokens);
+      plan.steps.back().real.assign(past.size(), real);
+      for (size_t b = 0; b < past.size(); ++b) past[b] = starts[b] + real;
+    }
+    if (plan.steps.empty()) return Skip(std::move(plan), "the capacity is too small");
     plans_.push_back(std::move(plan));
   }
 

@@ -38,6 +38,9 @@ struct PlanLimits {
   bool free_capacity = true;  // neither a cache (rings apart) nor a mask declares a number of slots
   // B and S where a model declares them as constants; nullopt: dynamic.
   std::optional<int64_t> batch, tokens;
+  // Only the converted model fixes B and S: the source runs a sequence alone, and fewer tokens than
+  // `tokens`, which the converted model is given with padding tokens behind them.
+  bool short_steps = false;
   std::optional<int64_t> tokens_with_past;  // the largest S of a step with a past; nullopt: any
   bool prefill = true;                      // a step with an empty past may have several new tokens
   bool causal = true;                       // no token sees a later one

@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "base/coded.h"
 #include "base/status.h"
@@ -10,6 +13,7 @@
 #include "kvlift/inputs/conversion.h"
 #include "kvlift/inputs/external.h"
 #include "kvlift/inputs/relation.h"
+#include "kvlift/inputs/shared_weights.h"
 #include "kvlift/reports/documents.h"
 #include "kvlift/reports/report_data.h"
 #include "kvlift/texts.h"
@@ -74,6 +78,13 @@ void NameStaleFiles(Io& io, const std::vector<std::string>& outputs) {
   }
 }
 
+// Returns the path of the graph for a number of tokens: "out.onnx" -> "out.tokens128.onnx".
+std::string FrozenPathFor(const std::string& output, int64_t tokens) {
+  fs::path path(output);
+  const std::string extension = path.extension().string();
+  return path.replace_extension(fmt::format("tokens{}{}", tokens, extension)).string();
+}
+
 std::string GenaiPathFor(const std::string& manifest_path) {
   const std::string suffix = ".kv.json";
   return manifest_path.substr(0, manifest_path.size() - suffix.size()) + ".genai.json";
@@ -84,56 +95,87 @@ int ExitCodeOf(Equality equality) {
   return equality == Equality::kDifferent ? kFindings : kInconclusive;
 }
 
-// One run of the command, from the model to the files.
+// One run of the command, from the model to the files. There is one graph, or one for each number
+// of tokens of --freeze.
 class ConvertRun {
  public:
   ConvertRun(const ConvertFlags& flags, Io& io, const Model& source)
       : flags_(flags), io_(io), source_(source) {}
 
-  int Finish(ProvedConversion converted) {
-    converted_ = std::move(converted);
-    Conversion& conversion = converted_.conversion;
-    if (converted_.tests) verified_ = VerifyDocument(*converted_.tests);
-    facts_.before = &source_;
-    facts_.inspection = &conversion.inspection;
-    const bool stopped = conversion.status == ConvertStatus::kStopped;
-    if (!conversion.model && !stopped) return Refuse();
-    const bool prints = !flags_.verify.empty() && !flags_.common.json && !flags_.common.quiet;
-    if (prints && converted_.tests) {
-      io_.Results() << VerifyText(*converted_.tests, flags_.common.verbose, io_.OutStyle());
+  int Finish(std::vector<ProvedConversion> made) {
+    for (ProvedConversion& converted : made) graphs_.push_back({std::move(converted)});
+    for (Graph& graph : graphs_) {
+      if (graph.converted.tests) graph.verified = VerifyDocument(*graph.converted.tests);
+      graph.output =
+          graphs_.size() == 1
+              ? flags_.output
+              : FrozenPathFor(flags_.output, graph.converted.conversion.manifest.frozen->tokens);
     }
+    facts_.before = &source_;
+    facts_.inspection = &first().conversion.inspection;
+    const bool stopped = first().conversion.status == ConvertStatus::kStopped;
+    if (!first().conversion.model && !stopped) return Refuse();
+    PrintPlans();
     if (stopped) {
       Report({});
       return kDone;
     }
-    if (!converted_.accepted && !flags_.stop_after.empty()) return Withhold();
-    onnx::ModelProto stamped = *conversion.model;
-    StampMetadata(conversion.manifest, &stamped);
-    const ExternalMode external = flags_.external == "keep"   ? ExternalMode::kKeep
-                                  : flags_.external == "copy" ? ExternalMode::kCopy
-                                                              : ExternalMode::kAuto;
-    auto placed = PlaceExternalData(source_.base_dir, flags_.output, external, &stamped);
-    if (!placed.ok()) return CannotWrite(io_, flags_.output, placed.status());
-    result_.proto = std::make_shared<const onnx::ModelProto>(std::move(stamped));
-    result_.path = flags_.output;
-    result_.base_dir = fs::path(flags_.output).parent_path().string();
-    facts_.after = &result_;
-    facts_.manifest = &conversion.manifest;
-    if (converted_.tests) facts_.verify = &*converted_.tests;
-    if (!converted_.accepted) return Withhold();
-    return Write(*std::move(placed));
+    const auto held = std::find_if(graphs_.begin(), graphs_.end(),
+                                   [](const Graph& graph) { return !graph.converted.accepted; });
+    if (held != graphs_.end() && !flags_.stop_after.empty()) return Withhold(*held);
+    if (absl::Status placed = Place(); !placed.ok()) {
+      return CannotWrite(io_, flags_.output, placed);
+    }
+    facts_.after = &graphs_.front().result;
+    facts_.manifest = &first().conversion.manifest;
+    if (first().tests) facts_.verify = &*first().tests;
+    return held != graphs_.end() ? Withhold(*held) : Write();
   }
 
  private:
+  struct Graph {
+    ProvedConversion converted;
+    std::string output = {};  // the path of the model
+    Model result = {};        // the model with its manifest
+    json verified = nullptr;
+  };
+
+  const ProvedConversion& first() const { return graphs_.front().converted; }
+
+  void PrintPlans() const {
+    if (flags_.verify.empty() || flags_.common.json || flags_.common.quiet) return;
+    for (const Graph& graph : graphs_) {
+      if (!graph.converted.tests) continue;
+      io_.Results() << Heading(graph)
+                    << VerifyText(*graph.converted.tests, flags_.common.verbose, io_.OutStyle());
+    }
+  }
+
+  // Returns a line above what is said about one of several graphs.
+  std::string Heading(const Graph& graph) const {
+    if (graphs_.size() == 1) return "";
+    return fmt::format("tokens={}\n", graph.converted.conversion.manifest.frozen->tokens);
+  }
+
   json Document(const std::vector<std::string>& outputs) const {
-    return ConvertDocument(converted_, outputs, verified_);
+    json document = ConvertDocument(first(), outputs, graphs_.front().verified);
+    for (const Graph& graph : graphs_) {
+      const Conversion& conversion = graph.converted.conversion;
+      if (!conversion.model || !conversion.manifest.frozen) continue;
+      document["frozen"].push_back(
+          FrozenDocument(graph.converted, outputs.empty() ? "" : graph.output, graph.verified));
+    }
+    return document;
   }
 
   void Report(const std::vector<std::string>& outputs) const {
-    if (flags_.common.json) {
-      PrintJson(io_, Document(outputs));
-    } else if (!flags_.common.quiet) {
-      io_.Results() << ConvertText(converted_, outputs, io_.OutStyle());
+    if (flags_.common.json) return PrintJson(io_, Document(outputs));
+    if (flags_.common.quiet) return;
+    for (const Graph& graph : graphs_) {
+      const bool last = &graph == &graphs_.back();
+      io_.Results() << Heading(graph)
+                    << ConvertText(graph.converted, last ? outputs : std::vector<std::string>(),
+                                   io_.OutStyle());
     }
   }
 
@@ -144,37 +186,77 @@ class ConvertRun {
     return kFindings;
   }
 
-  int Withhold() {
+  int Withhold(const Graph& graph) {
     const auto page = WriteReportAlone(flags_, io_, &facts_, Document({}));
     if (!page.ok()) return CannotWrite(io_, flags_.report, page);
     if (flags_.common.json) Report({});
-    Complain(io_, flags_.output.empty() ? flags_.model : flags_.output,
-             "not written: " + converted_.reason);
-    return ExitCodeOf(converted_.equality);
+    Complain(io_, graph.output.empty() ? flags_.model : graph.output,
+             "not written: " + graph.converted.reason);
+    return ExitCodeOf(graph.converted.equality);
   }
 
-  int Write(DataPlacement placed) {
-    const Conversion& conversion = converted_.conversion;
-    auto image = ImageOf(*result_.proto, placed.locations);
-    if (!image.ok()) return CannotWrite(io_, flags_.output, image.status());
-    const std::string manifest_path = ManifestPathFor(flags_.output);
-    // The model is written last, so that its manifest and other files exist when it appears.
-    std::vector<OutputFile> files = std::move(placed.files);
-    files.push_back({manifest_path, ManifestText(conversion.manifest)});
-    if (!conversion.genai.empty()) {
-      files.push_back({GenaiPathFor(manifest_path), conversion.genai});
+  // Stamps the models, and decides where each finds its weights. Several graphs share them.
+  absl::Status Place() {
+    const ExternalMode external = flags_.external == "keep"   ? ExternalMode::kKeep
+                                  : flags_.external == "copy" ? ExternalMode::kCopy
+                                                              : ExternalMode::kAuto;
+    std::vector<onnx::ModelProto> stamped;
+    for (Graph& graph : graphs_) {
+      const Conversion& conversion = graph.converted.conversion;
+      stamped.push_back(*conversion.model);
+      StampMetadata(conversion.manifest, &stamped.back());
+      KV_ASSIGN_OR_RETURN(DataPlacement placed, PlaceExternalData(source_.base_dir, flags_.output,
+                                                                  external, &stamped.back()));
+      for (OutputFile& file : placed.files) AddData(std::move(file));
+      for (Fd& fd : placed.open) open_.push_back(std::move(fd));
+      locations_ = std::move(placed.locations);  // the same for all graphs
     }
-    files.push_back({flags_.output, {}, std::move(image->pieces)});
+    if (graphs_.size() > 1) {
+      KV_ASSIGN_OR_RETURN(shared_, ShareWeights(flags_.output, &stamped));
+      if (shared_.file) AddData(*shared_.file);
+    }
+    for (size_t k = 0; k < graphs_.size(); ++k) {
+      Model& result = graphs_[k].result;
+      result.proto = std::make_shared<const onnx::ModelProto>(std::move(stamped[k]));
+      result.path = graphs_[k].output;
+      result.base_dir = fs::path(graphs_[k].output).parent_path().string();
+    }
+    return absl::OkStatus();
+  }
+
+  // Adds a file of weights, unless another graph has added it.
+  void AddData(OutputFile file) {
+    const bool known = std::any_of(files_.begin(), files_.end(), [&](const OutputFile& other) {
+      return other.path == file.path;
+    });
+    if (!known) files_.push_back(std::move(file));
+  }
+
+  int Write() {
+    std::vector<ModelImage> images;  // what the pieces of the files point to
+    for (const Graph& graph : graphs_) {
+      const Conversion& conversion = graph.converted.conversion;
+      auto image = ImageOf(*graph.result.proto, locations_);
+      if (!image.ok()) return CannotWrite(io_, graph.output, image.status());
+      const std::string manifest_path = ManifestPathFor(graph.output);
+      // The model is written last, so that its manifest and other files exist when it appears.
+      files_.push_back({manifest_path, ManifestText(conversion.manifest)});
+      if (!conversion.genai.empty()) {
+        files_.push_back({GenaiPathFor(manifest_path), conversion.genai});
+      }
+      files_.push_back({graph.output, {}, std::move(image->pieces)});
+      images.push_back(*std::move(image));
+    }
     std::vector<std::string> names;
-    for (const OutputFile& file : files) names.push_back(file.path);
+    for (const OutputFile& file : files_) names.push_back(file.path);
     if (!flags_.report.empty()) {
-      facts_.after_sha256 = Sha256Of(files.back().pieces);
+      facts_.after_sha256 = Sha256Of(files_.back().pieces);
       names.push_back(flags_.report);
       auto page = ReportPage(io_, &facts_, Document(names));
       if (!page.ok()) return CannotWrite(io_, flags_.report, page.status());
-      files.insert(files.begin(), {flags_.report, *std::move(page)});
+      files_.insert(files_.begin(), {flags_.report, *std::move(page)});
     }
-    if (const std::string why = InTheWay(flags_, files); !why.empty()) {
+    if (const std::string why = InTheWay(flags_, files_); !why.empty()) {
       Complain(io_, why, "nothing written");
       return kUnwritable;
     }
@@ -182,7 +264,7 @@ class ConvertRun {
       names.clear();
     } else {
       if (const auto status =
-              WriteFiles(files,
+              WriteFiles(files_,
                          [&](uint64_t done, uint64_t total) {
                            io_.Say(fmt::format("writing {} of {} MiB", done >> 20, total >> 20));
                          });
@@ -192,17 +274,33 @@ class ConvertRun {
       if (!flags_.common.quiet) NameStaleFiles(io_, names);
     }
     Report(names);
-    return conversion.status == ConvertStatus::kConverted ? kDone : kFindings;
+    return first().conversion.status == ConvertStatus::kConverted ? kDone : kFindings;
   }
 
   const ConvertFlags& flags_;
   Io& io_;
   const Model& source_;
-  ProvedConversion converted_;
-  Model result_;
+  std::vector<Graph> graphs_;  // never empty
+  std::vector<OutputFile> files_;
+  std::vector<Fd> open_;  // the files that pieces of `files_` read from
+  DataLocations locations_;
+  SharedWeights shared_;
   ReportInput facts_;
-  json verified_ = nullptr;
 };
+
+// Converts the model. There is one result unless --freeze asks for several graphs.
+absl::StatusOr<std::vector<ProvedConversion>> ConvertAll(const ConvertFlags& flags,
+                                                         const ConvertOptions& options,
+                                                         const ProvingOptions& proving,
+                                                         const Model& model) {
+  if (const auto freeze = FreezeOf(flags)) {
+    return ConvertFrozen(model, options, AllRules(), *freeze, proving);
+  }
+  std::vector<ProvedConversion> made;
+  KV_ASSIGN_OR_RETURN(made.emplace_back(),
+                      ConvertAndProve(model, options, AllRules(), proving, StepsOf(flags)));
+  return made;
+}
 
 }  // namespace
 
@@ -219,7 +317,7 @@ int RunConvert(const ConvertFlags& flags, Io io) {
   if (flags.dry_run && flags.report.empty() && !flags.dump_dir) model->digest = nullptr;
   ProvingOptions proving = ProvingOf(flags);
   proving.say = [&](std::string what) { io.Say(std::move(what)); };
-  auto converted = ConvertAndProve(*model, *options, AllRules(), proving, StepsOf(flags));
+  auto converted = ConvertAll(flags, *options, proving, *model);
   if (!converted.ok() && IsWriteError(converted.status())) {
     return CannotWrite(io, flags.dump_dir.value_or(""), converted.status());
   }

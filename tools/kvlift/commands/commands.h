@@ -34,6 +34,7 @@ struct ConvertFlags {
   std::string accept = "tested";
   std::string verify;  // "", "quick", "full"
   std::string weights = "stored";
+  std::string freeze;  // "": shapes stay dynamic; "batch=1,tokens=1|128"
   std::string report;
   std::string stop_after;  // "": all steps run; "lower", "recognise", ...
   std::optional<std::string> dump_dir;

@@ -55,6 +55,41 @@ absl::Status ReadWindow(const std::string& word, ConvertOptions* o) {
       fmt::format("--window: needs full, circular or circular:SLOTS, found '{}'", word));
 }
 
+// Reads --freeze, and refuses options that make shapes depend on the past.
+absl::Status ReadFreezing(const ConvertFlags& f, ConvertOptions* o) {
+  if (f.freeze.empty()) return absl::OkStatus();
+  KV_ASSIGN_OR_RETURN(const FreezeRequest request, ReadFreeze(f.freeze));
+  const auto refuse = [](std::string why) {
+    return absl::InvalidArgumentError("--freeze: " + std::move(why));
+  };
+  if (o->target == Target::kGenai || o->target == Target::kGenaiStatic) {
+    return refuse(fmt::format(
+        "hosts of target {} run steps of any length with one graph, so its shapes stay dynamic",
+        f.target));
+  }
+  if (o->read == ReadForm::kPrefix) {
+    return refuse("--read prefix cuts buffers to the valid rows, which are no static shape");
+  }
+  if (o->control == Control::kDerived) {
+    return refuse(
+        "--control derived reads the past's length from the width of a mask, which is "
+        "fixed then");
+  }
+  for (const int64_t tokens : request.tokens) {
+    if (!o->max_seq_len || tokens <= *o->max_seq_len) continue;
+    return refuse(
+        fmt::format("{} tokens do not fit into --max-seq-len {}", tokens, *o->max_seq_len));
+  }
+  if (!f.stop_after.empty() || f.dump_dir) {
+    return refuse("not with --stop-after or --dump-dir, which are about one graph");
+  }
+  if (!f.report.empty() && request.tokens.size() > 1) {
+    return refuse("--report is about one graph; give one number of tokens");
+  }
+  o->static_shapes = true;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
@@ -115,11 +150,18 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
   if (!f.stop_after.empty() && !ReadStep(f.stop_after)) {
     return absl::InvalidArgumentError(fmt::format("--stop-after: unknown word '{}'", f.stop_after));
   }
+  KV_RETURN_IF_ERROR(ReadFreezing(f, &o));
   o.only = f.only;
   o.skip = f.skip;
   o.allow_partial = f.allow_partial;
   o.tree_mask = f.tree_mask;
   return o;
+}
+
+std::optional<FreezeRequest> FreezeOf(const ConvertFlags& f) {
+  if (f.freeze.empty()) return std::nullopt;
+  const auto request = ReadFreeze(f.freeze);
+  return request.ok() ? std::optional(*request) : std::nullopt;
 }
 
 ProvingOptions ProvingOf(const ConvertFlags& f) {

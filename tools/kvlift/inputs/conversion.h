@@ -2,7 +2,10 @@
 // the Python package.
 #pragma once
 
+#include <optional>
+
 #include "absl/status/statusor.h"
+#include "freeze/request.h"
 #include "kvlift/commands/commands.h"
 #include "pipeline/pipeline.h"
 #include "rewrite/convert/convert.h"
@@ -11,7 +14,9 @@ namespace kvlift::cli {
 
 // Returns InvalidArgument, naming the option, for a word that it does not know.
 absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& flags);
-// The flags must have passed OptionsOf.
+// The flags of the functions below must have passed OptionsOf.
+// Returns what --freeze asks for; nullopt if it is not given.
+std::optional<FreezeRequest> FreezeOf(const ConvertFlags& flags);
 ProvingOptions ProvingOf(const ConvertFlags& flags);
 StepRequest StepsOf(const ConvertFlags& flags);
 

@@ -210,6 +210,20 @@ ordered_json ConvertDocument(const ProvedConversion& converted,
   return json;
 }
 
+ordered_json FrozenDocument(const ProvedConversion& converted, const std::string& model,
+                            const ordered_json& verify) {
+  const Manifest& manifest = converted.conversion.manifest;
+  ordered_json json = ToJson(manifest)["frozen"];
+  json["model"] = TextOrNull(model);
+  json["nodes"] = nullptr;
+  if (converted.conversion.model) {
+    json["nodes"] = converted.conversion.model->graph().node_size();
+  }
+  json["verify"] = verify;
+  json["equality"] = EqualityJson(converted);
+  return json;
+}
+
 std::string_view StatusName(ConvertStatus status) {
   switch (status) {
     case ConvertStatus::kConverted:

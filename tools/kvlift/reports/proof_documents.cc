@@ -29,6 +29,12 @@ std::vector<Kind> KindsOf(const Proof& proof) {
   return kinds;
 }
 
+bool IsForFrozenSizes(const Proof& proof) {
+  const auto& all = proof.assumptions.all();
+  return std::any_of(all.begin(), all.end(),
+                     [](const Assumption& a) { return a.kind == AssumptionKind::kFrozenSize; });
+}
+
 }  // namespace
 
 ordered_json ProofDocument(const Proof& proof) {
@@ -62,7 +68,10 @@ std::string ProofText(const Proof& proof, bool all, const Style& style) {
   }
   return rows.empty()
              ? std::string()
-             : FormatTable({"for all shapes", {"proved", Align::kRight}}, rows, style) + open;
+             : FormatTable({IsForFrozenSizes(proof) ? "for the frozen sizes" : "for all shapes",
+                            {"proved", Align::kRight}},
+                           rows, style) +
+                   open;
 }
 
 }  // namespace kvlift::cli

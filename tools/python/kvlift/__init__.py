@@ -185,8 +185,8 @@ def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int
             control: str = "auto", mask: str = "auto", read: str = "auto", padding: str = "auto",
             io_names: str = "keep", layout: str = "keep", mode: str = "linear",
             rotary: str = "auto", rounding: str = "keep", window: str = "full",
-            cache_tensors: str = "per-layer",
-            quantize_cache: str = "", accept: str = "tested",
+            cache_tensors: str = "per-layer", quantize_cache: str = "", freeze: str = "",
+            accept: str = "tested",
             tree_mask: bool = False, only: Sequence[str] = (),
             skip: Sequence[str] = (), allow_partial: bool = False, stop_after: str = "",
             dump_dir: Union[str, "os.PathLike[str]", None] = None) -> Conversion:
@@ -195,6 +195,9 @@ def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int
     The options are those of `kvlift convert`. Facts that the proof leaves open are tested by the
     quick plans of `verify`. If less is shown than `accept` requires, the status is "refused" and
     `model` raises.
+
+    `freeze` gives the model static shapes, "batch=1,tokens=4"; it takes one number of tokens, as a
+    conversion is one model.
 
     The steps are lower, recognise, plan, emit, check and prove. `stop_after` ends behind one of
     them: then the status is "stopped", unless that step or an earlier one refused, and `model`
@@ -206,7 +209,7 @@ def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int
     flags.padding, flags.io_names, flags.layout, flags.mode = padding, io_names, layout, mode
     flags.window, flags.accept = window, accept
     flags.rotary, flags.quantize_cache, flags.tree_mask = rotary, quantize_cache, tree_mask
-    flags.cache_tensors, flags.rounding = cache_tensors, rounding
+    flags.cache_tensors, flags.rounding, flags.freeze = cache_tensors, rounding, freeze
     flags.stop_after = stop_after
     flags.dump_dir = None if dump_dir is None else os.fspath(dump_dir)
     flags.only, flags.skip, flags.allow_partial = list(only), list(skip), allow_partial

@@ -1,0 +1,27 @@
+// Makes an instance of a converted model for one number of sequences and of new tokens, in which
+// every shape is a number: for engines that take no dynamic shapes.
+#pragma once
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "base/findings.h"
+#include "contract/manifest.h"
+#include "freeze/request.h"
+#include "onnx/onnx_pb.h"
+
+namespace kvlift {
+
+struct Frozen {
+  std::optional<onnx::ModelProto> model;  // absent: `refusal` says why
+  Manifest manifest;                      // that of the converted model, with the sizes (`frozen`)
+  std::optional<Finding> refusal;
+};
+
+// Declares the sizes at the inputs, replaces what is computed from shapes alone by constants, and
+// declares the type of every value. Refuses (KV260) if a size is not assigned or does not fit, and
+// (KV261) at a value whose shape depends on data. Fails as Graph::Build.
+absl::StatusOr<Frozen> Freeze(const onnx::ModelProto& converted, const Manifest& manifest,
+                              const FreezeSizes& sizes);
+
+}  // namespace kvlift

@@ -1,0 +1,43 @@
+// The source of a converted model with static shapes as it is, beside its restriction to those
+// shapes (proof/graphs/frozen_sizes.h).
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "contract/manifest.h"
+#include "onnx/onnx_pb.h"
+#include "proof/correspondence/correspondence.h"
+#include "proof/correspondence/equality.h"
+#include "proof/graphs/pair.h"
+#include "proof/lower/branches.h"
+#include "proof/lower/expand_contrib_ops.h"
+
+namespace kvlift {
+
+// Whether padding tokens or other sequences change a result is judged here, where B and S have
+// names: the source may run fewer tokens and fewer sequences.
+class OpenSource {
+ public:
+  // `relation` and `steps` must outlive the result. Fails as GraphPair::Create.
+  static absl::StatusOr<std::unique_ptr<OpenSource>> Create(PlainModel source,
+                                                            const onnx::ModelProto& after,
+                                                            const Manifest& relation,
+                                                            const SourceCase& steps);
+
+  const GraphPair& pair() const { return *pair_; }
+  const Correspondence& twins() const { return *twins_; }
+  Equality& equality() { return *equality_; }
+
+ private:
+  OpenSource() = default;
+
+  PlainModel source_;
+  onnx::ModelProto result_;
+  std::optional<GraphPair> pair_;
+  std::optional<Correspondence> twins_;
+  std::optional<Equality> equality_;
+};
+
+}  // namespace kvlift
