@@ -120,9 +120,11 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   const std::vector<Expr> here = Indices(pool, facts.extents);
   const Expr b = here[0], h = here[1], t = here[3], d = here[4];
   const int64_t heads = k.shape[1]->value();
-  site.key = FindCache(forms, caches, forms.At(key, {b, h, t, d}, facts), forms.ElementType(key), heads, facts);
+  site.key = FindCache(forms, caches, forms.At(key, {b, h, t, d}, facts), forms.ElementType(key),
+                       heads, facts);
   facts.extents[4] = v.shape[3];
-  site.value = FindCache(forms, caches, forms.At(value, {b, h, t, d}, facts), forms.ElementType(value), heads, facts);
+  site.value = FindCache(forms, caches, forms.At(value, {b, h, t, d}, facts),
+                         forms.ElementType(value), heads, facts);
   if (site.key.cache < 0 || site.value.cache < 0) {
     return refuse("KV213", "needs keys and values that are caches as they stand");
   }

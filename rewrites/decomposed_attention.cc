@@ -255,7 +255,8 @@ class Matcher {
     site_.q_heads = heads_->value();
     site_.v_head_dim = size_of_value_->kind() == Kind::kInteger ? size_of_value_->value() : 0;
     if (values.factor == 1.0) {
-      site_.value = FindCache(forms_, caches_, values.element, forms_.ElementType(right_), site_.q_heads, facts_);
+      site_.value = FindCache(forms_, caches_, values.element, forms_.ElementType(right_),
+                              site_.q_heads, facts_);
     }
     return site_.value.cache >= 0 || !reads_cache_ || RefuseValues();
   }
@@ -345,7 +346,8 @@ class Matcher {
     site_.scale = score_.factor * k.factor;
     spelled_.operand_scale = k.factor;
     spelled_.product_type = forms_.ElementType(graph_.outputs(score_.product)[0]);
-    site_.key = FindCache(forms_, caches_, k.element, forms_.ElementType(key), site_.q_heads, facts_);
+    site_.key =
+        FindCache(forms_, caches_, k.element, forms_.ElementType(key), site_.q_heads, facts_);
     if (site_.key.cache < 0) {
       return Refuse("KV213",
                     fmt::format("needs keys that are a cache as it stands, found {}",

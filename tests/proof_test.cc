@@ -164,8 +164,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         "attention_op_group_query", "attention_op_group_query_rotary_packed",
         "attention_op_group_query_int4", "attention_op_group_query_int8",
-        "growing_concat_dequantized", "growing_concat_half_inside", "growing_concat_half_inside_free",
-        "growing_concat_dequantized_by_channel",
+        "growing_concat_dequantized", "growing_concat_half_inside",
+        "growing_concat_half_inside_free", "growing_concat_dequantized_by_channel",
         "growing_concat_dequantized_uint8", "growing_concat_dequantized_by_block",
         "attention_op_multi_head_causal", "attention_op_multi_head_projection_bias",
         "decomposed_attention_control_derived", "decomposed_attention_genai",

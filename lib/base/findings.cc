@@ -330,9 +330,11 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Use --cache-tensors per-layer, which gives each layer's keys and values a cache."},
     {"KV248", "rounding-shows", "the rounding of an attention shows in what the model returns",
      "Attention rounds otherwise in the last bit. Where its result is quantised by its range, that "
-     "bit becomes a whole quantisation step; where it is computed in half precision and returned in "
+     "bit becomes a whole quantisation step; where it is computed in half precision and returned "
+     "in "
      "float32, it is far more than the last bit of what is returned.",
-     "The caches are converted. Give --rounding free to convert the attention, too, or convert before "
+     "The caches are converted. Give --rounding free to convert the attention, too, or convert "
+     "before "
      "quantising or rounding the model."},
     {"KV249", "joined-sequences", "the tokens of several sequences are on one axis of the cache",
      "TensorScatter and Attention have an axis of sequences, each with slots of its own; an "
@@ -399,7 +401,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Put any token behind the real ones, keep write index plus frozen tokens within the capacity, "
      "and read the results of real tokens only."},
     {"KV311", "cache-numbers-of-fewer-bits", "a cache must hold numbers of a narrower type",
-     "The source casts the past before it reads it, and the present back to the declared type: each "
+     "The source casts the past before it reads it, and the present back to the declared type: "
+     "each "
      "step rounds the rows that it is given, and the converted model leaves them as they are.",
      "Begin with an empty cache or with zeros, and hand on what the model returned."},
     {"KV320", "one-new-token-with-past", "a step with a past has one new token",

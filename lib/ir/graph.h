@@ -117,7 +117,8 @@ std::string StringAttribute(const onnx::NodeProto& node, std::string_view name,
 std::vector<int64_t> IntsAttribute(const onnx::NodeProto& node, std::string_view name);
 
 // Returns the element type T (onnx::TensorProto::DataType) if all nodes that read elements of a
-// value are casts to T, behind Identity nodes or not. Shape and Size read none. Returns 0 otherwise.
+// value are casts to T, behind Identity nodes or not. Shape and Size read none. Returns 0
+// otherwise.
 int32_t TypeOfAllCasts(const Graph& graph, ValueId v);
 
 }  // namespace kvlift

@@ -1,5 +1,5 @@
 // LIBS: proof rewrites freeze
-// SRCS: support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // A model with static shapes equals its source in steps of those sizes. The ledger says which, and
 // what the sizes hide, such as a factor of S, is judged in the source as it is.
 #include <algorithm>

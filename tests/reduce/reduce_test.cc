@@ -1,5 +1,5 @@
 // LIBS: reduce rewrites pipeline
-// SRCS: support/models.cc support/case_file.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // The search of `reduce`, with trials that look at candidates instead of running anything.
 #include "reduce/reduce.h"
 

@@ -197,9 +197,10 @@ absl::StatusOr<TextCase> ParseCase(const std::string& path, const std::string& t
       Entries entries,
       ReadEntries(
           sections["case"],
-          {"rule",           "base", "target",  "max_seq_len",   "control",  "mask",    "read",
-           "padding",        "mode", "layout",  "cache_tensors", "io_names", "rotary",  "rounding", "window",
-           "quantize_cache", "sees", "uniform", "preconditions", "form",     "unproved"}));
+          {"rule",          "base",     "target",  "max_seq_len",    "control",       "mask",
+           "read",          "padding",  "mode",    "layout",         "cache_tensors", "io_names",
+           "rotary",        "rounding", "window",  "quantize_cache", "sees",          "uniform",
+           "preconditions", "form",     "unproved"}));
   TextCase c;
   c.path = path;
   c.name = std::filesystem::path(path).stem().string();

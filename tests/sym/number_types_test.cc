@@ -40,17 +40,15 @@ TEST(NumbersOfCaches, APastThatIsOnlyReadRoundedAndAPresentOfRoundedRows) {
 }
 
 TEST(NumbersOfCaches, NoneIfTheNumbersThemselvesAreRead) {
-  EXPECT_EQ(TypeFor(std::string(kHalfRows) +
-                    "present = Cast <to = 1> (all16)\n"
-                    "sum = Add (past, past)"),
+  EXPECT_EQ(TypeFor(std::string(kHalfRows) + "present = Cast <to = 1> (all16)\n"
+                                             "sum = Add (past, past)"),
             0);
   EXPECT_EQ(TypeFor("present = Concat <axis = 1> (past, k)"), 0);
 }
 
 TEST(NumbersOfCaches, NoneIfThePastIsReadInTwoTypes) {
-  EXPECT_EQ(TypeFor(std::string(kHalfRows) +
-                    "present = Cast <to = 1> (all16)\n"
-                    "other = Cast <to = 16> (past)"),
+  EXPECT_EQ(TypeFor(std::string(kHalfRows) + "present = Cast <to = 1> (all16)\n"
+                                             "other = Cast <to = 16> (past)"),
             0);
 }
 

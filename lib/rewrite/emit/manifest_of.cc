@@ -232,11 +232,11 @@ void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m
     const int32_t numbers = a.forms->NumbersOf(update.pair.past);
     if (numbers == a.forms->ElementType(update.pair.past)) continue;
     const std::string& name = a.graph->name(update.pair.past);
-    m->preconditions.push_back({"KV311",
-                                fmt::format("{} holds {} numbers, as every {} does", name,
-                                            ElementTypeName(numbers),
-                                            a.graph->name(update.pair.present)),
-                                PreconditionStatus::kAssumed, name});
+    m->preconditions.push_back(
+        {"KV311",
+         fmt::format("{} holds {} numbers, as every {} does", name, ElementTypeName(numbers),
+                     a.graph->name(update.pair.present)),
+         PreconditionStatus::kAssumed, name});
   }
   std::vector<sym::DimSymbol> pasts;
   for (const CacheUpdate& update : a.updates) {

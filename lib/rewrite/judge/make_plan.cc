@@ -175,10 +175,11 @@ class SchemeJudge {
   std::optional<Finding> WhereRoundingShows(const AttentionSite& site) const {
     if (s_.options.rounding == Rounding::kFree) return std::nullopt;
     if (const NodeId n = quantized_behind_[site.node]; n != kNoNode) {
-      return MakeFinding("KV248",
-                         fmt::format("needs results that are not quantised by their range, found {}",
-                                     s_.graph.NodeName(n)),
-                         s_.graph, {site.node});
+      return MakeFinding(
+          "KV248",
+          fmt::format("needs results that are not quantised by their range, found {}",
+                      s_.graph.NodeName(n)),
+          s_.graph, {site.node});
     }
     for (const CacheOperand* operand : {&site.key, &site.value}) {
       const auto* cast = std::get_if<CastRows>(&operand->view.rows);

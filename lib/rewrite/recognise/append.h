@@ -10,7 +10,7 @@ namespace kvlift {
 
 // past[.., t, ..] for t < length, and something else behind it.
 struct Append {
-  int axis = -1;               // the sequence axis
+  int axis = -1;  // the sequence axis
   // P, the first row that is not the past's; S, the number of the others, if `reversed`.
   sym::Expr length = nullptr;
   sym::Expr update = nullptr;  // element of the rest; i_axis counts from 0

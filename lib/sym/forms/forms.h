@@ -101,8 +101,8 @@ class Forms {
   int32_t ElementType(ValueId v);
 
   // Assumes that every number in a graph input of a floating-point type is one of the narrower type
-  // `type`, so that a Cast to it changes none. Nothing records the assumption: the caller must state
-  // it. Must be called before the form of any value that depends on the input is asked for.
+  // `type`, so that a Cast to it changes none. Nothing records the assumption: the caller must
+  // state it. Must be called before the form of any value that depends on the input is asked for.
   void AssumeNumbersOf(ValueId input, int32_t type);
   // Returns the type that was assumed for v, or else its element type.
   int32_t NumbersOf(ValueId v);

@@ -70,8 +70,8 @@ struct SourceInput {
 };
 
 struct SourceInterface {
-  std::map<std::string, SourceInput> inputs;         // all inputs but caches, by name
-  std::map<std::string, std::vector<Axis>> caches;   // the axes of each cache, by input name
+  std::map<std::string, SourceInput> inputs;        // all inputs but caches, by name
+  std::map<std::string, std::vector<Axis>> caches;  // the axes of each cache, by input name
   // Caches of floating-point numbers, by input name, that the source reads only as numbers of a
   // narrower floating-point type, with that type (onnx::TensorProto::DataType).
   std::map<std::string, int32_t> narrow_caches;

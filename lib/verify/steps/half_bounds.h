@@ -24,9 +24,9 @@ class HalfBounds : public ErrorBounds {
 
   bool IsCheap() const override { return true; }
   // Returns one bound for all elements of an output: 8 times the largest error of the output, and
-  // at least 8 epsilons of its largest number, in the type of its numbers; float32 outputs of models
-  // that compute in half types have errors, too. Integers have no bound. Null if the float32 source
-  // refuses the step.
+  // at least 8 epsilons of its largest number, in the type of its numbers; float32 outputs of
+  // models that compute in half types have errors, too. Integers have no bound. Null if the float32
+  // source refuses the step.
   OracleRun Source(const exec::Feeds& feeds, const exec::Fetches& got,
                    const std::string& where) override;
   // Returns the bound 0 for each output of floats: the source's bound covers both models.

@@ -119,7 +119,8 @@ void PlanRunner::Run(Driver* driver, ErrorBounds* bounds, Runner& source, Runner
   pace_->Begin("plan", plans->size());
   for (Plan& plan : *plans) {
     pace_->Next(plan.name);
-    const bool bounded = !plan.extra || driver->watched() || (bounds != nullptr && bounds->IsCheap());
+    const bool bounded =
+        !plan.extra || driver->watched() || (bounds != nullptr && bounds->IsCheap());
     driver->Attend(bounded ? bounds : nullptr);
     if (plan.extra) {
       RunExtra(*driver, &plan, source, converted);

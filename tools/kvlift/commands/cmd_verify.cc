@@ -87,8 +87,8 @@ std::string RelationsText(const std::vector<Manifest>& relations, size_t judged)
   return text;
 }
 
-// A verdict and what it is about. `inferred` has the relations that the graphs allow, if no manifest
-// gave one; the verdict is about the one at `judged`.
+// A verdict and what it is about. `inferred` has the relations that the graphs allow, if no
+// manifest gave one; the verdict is about the one at `judged`.
 struct Judged {
   const VerifyFlags& flags;
   const VerifyReport& report;

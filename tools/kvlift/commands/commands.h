@@ -49,7 +49,7 @@ struct CheckFlags {
   std::string format = "text";
   std::vector<std::string> select, ignore;
   std::string manifest;
-  std::string target;  // empty or "spec": the operator texts alone
+  std::string target;             // empty or "spec": the operator texts alone
   std::vector<std::string> save;  // FORMAT=FILE
   bool exit_zero = false;
 };

@@ -21,12 +21,11 @@ bool IsSameFile(const std::string& a, const std::string& b) {
 absl::StatusOr<SavedDocument> ReadSaved(const std::string& text,
                                         absl::Span<const std::string> formats) {
   const size_t sign = text.find('=');
-  SavedDocument saved{text.substr(0, sign),
-                      sign == std::string::npos ? "" : text.substr(sign + 1)};
+  SavedDocument saved{text.substr(0, sign), sign == std::string::npos ? "" : text.substr(sign + 1)};
   if (saved.file.empty() ||
       std::find(formats.begin(), formats.end(), saved.format) == formats.end()) {
-    return absl::InvalidArgumentError(fmt::format("'{}' is not FORMAT=FILE, with a format out of {}",
-                                                  text, absl::StrJoin(formats, ", ")));
+    return absl::InvalidArgumentError(fmt::format(
+        "'{}' is not FORMAT=FILE, with a format out of {}", text, absl::StrJoin(formats, ", ")));
   }
   return saved;
 }

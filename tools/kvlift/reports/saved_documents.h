@@ -1,5 +1,5 @@
-// Documents that a command writes besides what it prints (--save FORMAT=FILE), so that one run gives
-// a build server all that it shows.
+// Documents that a command writes besides what it prints (--save FORMAT=FILE), so that one run
+// gives a build server all that it shows.
 #pragma once
 
 #include <functional>
@@ -24,8 +24,8 @@ absl::StatusOr<SavedDocument> ReadSaved(const std::string& text,
                                         absl::Span<const std::string> formats);
 
 // Writes each document, whose text `in_format` gives, over an existing file of that name: all of
-// them, or none. `saved` are texts that ReadSaved takes. Returns FailedPrecondition if a file is one
-// of `inputs` or is named twice, and the errors of `in_format` and of WriteFiles.
+// them, or none. `saved` are texts that ReadSaved takes. Returns FailedPrecondition if a file is
+// one of `inputs` or is named twice, and the errors of `in_format` and of WriteFiles.
 absl::Status SaveDocuments(
     absl::Span<const std::string> saved, absl::Span<const std::string> formats,
     absl::Span<const std::string> inputs,
