@@ -82,7 +82,7 @@ class HalfCaches(unittest.TestCase):
         before, after = self.dir / "before.onnx", self.dir / "after.onnx"
         onnx.save(model, before)
         out = self.kvlift(0, "convert", before, "-o", after, "--json", "--force",
-                          "--max-seq-len", SLOTS, *args)
+                          "--max-seq-len", SLOTS, "--rounding", "free", *args)
         return before, after, json.loads(out)
 
     def verdict(self, code, before, after):
@@ -91,23 +91,27 @@ class HalfCaches(unittest.TestCase):
 
     def test_the_caches_are_converted_and_the_assumption_is_said(self):
         for half in (TensorProto.FLOAT16, TensorProto.BFLOAT16):
-            for rounding in ("keep", "free"):
-                with self.subTest(half=half, rounding=rounding):
-                    before, after, out = self.converted(source(half), "--rounding", rounding)
-                    self.assertEqual([c["converted"] for c in out["caches"]], [True, True])
-                    self.assertEqual([a["converted"] for a in out["attention"]],
-                                     [rounding == "free"])
-                    codes = [p["code"] for p in out["preconditions"]]
-                    self.assertEqual(codes.count("KV311"), 2)
-                    verdict, assumptions = self.verdict(0, before, after)
-                    self.assertEqual(verdict, "equal")
-                    held = {a["subject"] for a in assumptions if a["kind"] == "number_type"}
-                    self.assertEqual(held, {"past_k", "past_v"})
-                    model = onnx.load(after)
-                    self.assertEqual({i.type.tensor_type.elem_type for i in model.graph.input
-                                      if "past" in i.name}, {TensorProto.FLOAT})
+            with self.subTest(half=half):
+                before, after, out = self.converted(source(half))
+                self.assertEqual([c["converted"] for c in out["caches"]], [True, True])
+                self.assertEqual([a["converted"] for a in out["attention"]], [True])
+                codes = [p["code"] for p in out["preconditions"]]
+                self.assertEqual(codes.count("KV311"), 2)
+                verdict, assumptions = self.verdict(0, before, after)
+                self.assertEqual(verdict, "equal")
+                held = {a["subject"] for a in assumptions if a["kind"] == "number_type"}
+                self.assertEqual(held, {"past_k", "past_v"})
+                model = onnx.load(after)
+                self.assertEqual({i.type.tensor_type.elem_type for i in model.graph.input
+                                  if "past" in i.name}, {TensorProto.FLOAT})
 
-    def test_steps_in_onnxruntime_are_the_same_bits(self):
+    def test_they_are_refused_unless_roundings_are_free(self):
+        path = self.dir / "before.onnx"
+        onnx.save(source(), path)
+        out = json.loads(self.kvlift(1, "convert", path, "-o", self.dir / "x.onnx", "--json"))
+        self.assertEqual({c["reason"]["code"] for c in out["caches"]}, {"KV248"})
+
+    def test_steps_in_onnxruntime_differ_by_roundings_of_half_precision_only(self):
         before, after, _ = self.converted(source())
         old, new = (onnxruntime.InferenceSession(p, providers=["CPUExecutionProvider"])
                     for p in (before, after))
@@ -121,9 +125,10 @@ class HalfCaches(unittest.TestCase):
             want = old.run(["y", "present_k", "present_v"], {**fed, **pasts})
             index = {"write_indices": np.full(2, length, np.int64)}
             got = new.run(["y", "present_k", "present_v"], {**fed, **buffers, **index})
-            np.testing.assert_array_equal(want[0], got[0])
+            np.testing.assert_allclose(want[0], got[0], rtol=4e-3, atol=4e-3)
             for name, old_rows, slots in zip(pasts, want[1:], got[1:]):
-                np.testing.assert_array_equal(old_rows, slots[:, :, :length + tokens])
+                np.testing.assert_allclose(old_rows, slots[:, :, :length + tokens], rtol=1e-3)
+                np.testing.assert_array_equal(slots[:, :, length + tokens:], 0)
                 pasts[name], buffers[name] = old_rows, slots
 
     def test_new_rows_that_are_not_rounded_are_not_proved(self):
@@ -146,7 +151,7 @@ class HalfCaches(unittest.TestCase):
         self.assertEqual(self.verdict(1, before, after)[0], "different")
 
     def test_rows_that_are_read_in_another_half_type_are_not_proved(self):
-        before, after, _ = self.converted(source(), "--rounding", "free")
+        before, after, _ = self.converted(source())
         model = onnx.load(after)
         attention = next(n for n in model.graph.node if n.op_type == "Attention")
         read = next(n for n in model.graph.node if attention.input[2] in n.output)

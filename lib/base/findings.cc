@@ -328,14 +328,14 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "the "
      "sequence axis, for hosts that feed it as one tensor.",
      "Use --cache-tensors per-layer, which gives each layer's keys and values a cache."},
-    {"KV248", "rounding-shows", "the rounding of an attention shows in what the model returns",
-     "Attention rounds otherwise in the last bit. Where its result is quantised by its range, that "
-     "bit becomes a whole quantisation step; where it is computed in half precision and returned "
-     "in "
-     "float32, it is far more than the last bit of what is returned.",
-     "The caches are converted. Give --rounding free to convert the attention, too, or convert "
-     "before "
-     "quantising or rounding the model."},
+    {"KV248", "rounding-shows", "a rounding would show in what the model returns",
+     "Attention rounds otherwise in the last bit, and a result that is quantised by its range "
+     "turns "
+     "that into a whole quantisation step. Caches of float32 that hold half-precision numbers are "
+     "rounded by casts, and runtimes that compute half precision in float32 leave out casts that "
+     "meet: the results then differ by the rounding of half precision.",
+     "Convert before the model is quantised or rounded, or take such differences with --rounding "
+     "free."},
     {"KV249", "joined-sequences", "the tokens of several sequences are on one axis of the cache",
      "TensorScatter and Attention have an axis of sequences, each with slots of its own; an "
      "operator "

@@ -182,10 +182,13 @@ class Verify(Case):
                 saved = (self.dir / name).read_text(encoding="utf-8")
                 self.assertEqual(saved, self.text(1, "verify", GOOD, self.wrong, "--format", name))
         self.assertIn("different", (self.dir / "html").read_text(encoding="utf-8"))
-        for path in (GOOD, self.wrong, self.wrong.with_suffix(".kv.json")):
+        manifest = self.converted.with_suffix(".kv.json")
+        for path in (GOOD, self.converted, manifest):
+            before = path.read_bytes()
             run = kvlift("verify", GOOD, self.converted, "--save", f"json={path}", "--manifest",
-                         self.wrong.with_suffix(".kv.json"))
+                         manifest)
             self.assertEqual(run.returncode, 5)
+            self.assertEqual(path.read_bytes(), before)
 
     def test_equal(self):
         out = self.outputs(0, GOOD, self.converted)

@@ -143,8 +143,7 @@ struct Program {
     c->add_option("--rotary", f.rotary, "Rotations of pairs as RotaryEmbedding")
         ->check(OneOf({"auto", "keep", "fused"}))
         ->group(kOperatorsGroup);
-    c->add_option("--rounding", f.rounding,
-                  "Attentions whose rounding shows by more than a last bit (KV248)")
+    c->add_option("--rounding", f.rounding, "What would show by more than a last bit (KV248)")
         ->check(OneOf({"keep", "free"}))
         ->group(kOperatorsGroup);
     c->add_option("--mode", f.mode, "Caches that wrap around, too")

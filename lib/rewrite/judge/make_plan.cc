@@ -6,7 +6,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "base/overloaded.h"
 #include "fmt/format.h"
-#include "ir/types.h"
 #include "rewrite/judge/before_planning.h"
 #include "rewrite/judge/fifo_readers.h"
 #include "rewrite/judge/judge_attention.h"
@@ -128,7 +127,7 @@ class SchemeJudge {
     std::optional<Finding> reason = attention.reason;
     if (attention.site) {
       reason = s_.keep_unguarded ? Unguarded(*attention.site) : BeforeItsRows(*attention.site);
-      if (!reason) reason = WhereRoundingShows(*attention.site);
+      if (!reason) reason = BeforeQuantization(*attention.site);
     }
     if (attention.site && !reason) {
       internal::JudgedAttention judged = judge_.Judge(*attention.site, plan_.assumed);
@@ -170,28 +169,15 @@ class SchemeJudge {
   }
 
   // Attention-24 may differ from the source in the last bit. A dynamic quantisation of its result
-  // can turn that into a whole quantisation step, and the last bit of half precision is far more
-  // than that of float32, so such attentions stay.
-  std::optional<Finding> WhereRoundingShows(const AttentionSite& site) const {
-    if (s_.options.rounding == Rounding::kFree) return std::nullopt;
-    if (const NodeId n = quantized_behind_[site.node]; n != kNoNode) {
-      return MakeFinding(
-          "KV248",
-          fmt::format("needs results that are not quantised by their range, found {}",
-                      s_.graph.NodeName(n)),
-          s_.graph, {site.node});
-    }
-    for (const CacheOperand* operand : {&site.key, &site.value}) {
-      const auto* cast = std::get_if<CastRows>(&operand->view.rows);
-      if (cast == nullptr || !IsHalfType(cast->elem_type)) continue;
-      const ValueId past = s_.a.updates[operand->cache].pair.past;
-      return MakeFinding("KV248",
-                         fmt::format("needs results of the type of {}, found {} numbers in {}",
-                                     s_.graph.name(past), ElementTypeName(cast->elem_type),
-                                     ElementTypeName(s_.forms.ElementType(past))),
-                         s_.graph, {site.node}, {past});
-    }
-    return std::nullopt;
+  // can turn that into a whole quantisation step, so such attentions stay unless roundings are
+  // free.
+  std::optional<Finding> BeforeQuantization(const AttentionSite& site) const {
+    const NodeId n = quantized_behind_[site.node];
+    if (n == kNoNode || s_.options.rounding == Rounding::kFree) return std::nullopt;
+    return MakeFinding("KV248",
+                       fmt::format("needs results that are not quantised by their range, found {}",
+                                   s_.graph.NodeName(n)),
+                       s_.graph, {site.node});
   }
 
   // Keeps an attention that later layers of the same tensor depend on: the tensor is written once,

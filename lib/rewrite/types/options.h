@@ -45,9 +45,9 @@ enum class Rotary { kAuto, kKeep, kFused };
 // For sources that hold the caches of all layers in one tensor: a cache per layer and role, or one
 // tensor as in the source (rewrite/emit/pack_caches.h).
 enum class CacheTensors { kPerLayer, kPacked };
-// Attentions whose rounding shows by more than a last bit, because their result is quantised by its
-// range, or because they compute in half precision in a model that returns float32: they stay
-// (KV248), or are converted.
+// What is done where a rounding would show by more than a last bit (KV248): attentions whose result
+// is quantised by its range stay, or are converted; caches of float32 that hold half-precision
+// numbers are refused, or are converted.
 enum class Rounding { kKeep, kFree };
 // Whether caches whose rows wrap around or shift are converted, by TensorScatter's circular mode.
 enum class WriteMode { kLinear, kCircular };

@@ -158,13 +158,24 @@ ValueId ExactOperand(Forms& forms, NodeId node) {
   return forms.graph().inputs(node)[static_cast<size_t>(passed->input)];
 }
 
+absl::flat_hash_map<ValueId, int32_t> CastInputs(const Graph& graph) {
+  absl::flat_hash_map<ValueId, int32_t> types;
+  for (ValueId input : graph.graph_inputs()) {
+    const int32_t type = TypeOfAllCasts(graph, input);
+    const int32_t declared = graph.type(input).elem_type;
+    const bool narrower = IsFloatType(declared) && ElementBits(type) < ElementBits(declared);
+    if (narrower && CastFidelity(declared, type) == Fidelity::kRounded) types[input] = type;
+  }
+  return types;
+}
+
 absl::flat_hash_map<ValueId, int32_t> NumbersOfCaches(
     const Graph& graph, absl::Span<const std::pair<ValueId, ValueId>> caches) {
+  const auto cast = CastInputs(graph);
   absl::flat_hash_map<ValueId, int32_t> narrow;
   for (const auto& [past, present] : caches) {
-    if (past == kNoValue || present == kNoValue || !graph.is_graph_input(past)) continue;
-    const int32_t type = TypeOfAllCasts(graph, past);
-    if (CastFidelity(graph.type(past).elem_type, type) == Fidelity::kRounded) narrow[past] = type;
+    const auto it = cast.find(past);
+    if (it != cast.end() && present != kNoValue) narrow.insert(*it);
   }
   if (narrow.empty()) return narrow;
   Forms forms(graph);

@@ -37,6 +37,10 @@ std::optional<PassedOperand> PassedThrough(Forms& forms, NodeId node);
 // Returns the operand that a node passes on with Fidelity::kExact; kNoValue if there is none.
 ValueId ExactOperand(Forms& forms, NodeId node);
 
+// Returns the graph inputs of a floating-point type that all nodes which read their numbers cast to
+// one narrower floating-point type, with that type (onnx::TensorProto::DataType).
+absl::flat_hash_map<ValueId, int32_t> CastInputs(const Graph& graph);
+
 // Returns the caches that are declared with more bits than their numbers have, with the narrower
 // floating-point type T of those numbers (onnx::TensorProto::DataType), such as caches of float16
 // models whose inputs and outputs are float32. Each pair is a past, a graph input, and its present.
