@@ -274,7 +274,11 @@ class Joiner {
       // A name that is not known yet belongs to the converted model, even if the source has the
       // same name.
       const auto it = names_.find(input);
-      input = it != names_.end() ? it->second : prefix_ + input;
+      if (it != names_.end()) {
+        input = it->second;
+      } else {
+        input.insert(0, prefix_);
+      }
     }
     const auto twin = nodes_.find(node.output(0));
     if (twin != nodes_.end() &&

@@ -275,7 +275,7 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
     SetFloat(&norm, "epsilon", FloatAttribute(node, "qk_norm_epsilon", 1e-6F));
     x = w.Name();
   }
-  const std::string past = node.input(kPast);
+  const std::string& past = node.input(kPast);
   const std::string length = w.Extent(past, 2), tokens = w.Extent(node.input(0), 1);
   if (IntAttribute(node, "do_rotary", 0) != 0) {
     if (!Has(node, kCosines) || !Has(node, kCosines + 1)) return false;

@@ -71,6 +71,7 @@ bool SameShape(absl::Span<const Expr> a, absl::Span<const Expr> b, std::optional
 
 std::vector<Expr> Indices(sym::Pool& pool, int n) {
   std::vector<Expr> indices;
+  indices.reserve(static_cast<size_t>(n));
   for (int k = 0; k < n; ++k) indices.push_back(pool.Index(k));
   return indices;
 }

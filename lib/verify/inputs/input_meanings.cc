@@ -55,11 +55,12 @@ absl::Status InputReader::CheckSymbols() const {
   auto batch = batch_, lengths = tokens_;
   for (const auto& [name, input] : out_.inputs) {
     const Dims& dims = *ShapeOf(name);
+    const std::vector<Reading>& readings = input.readings;
     if (dims.size() > 1 && flow_.IsMask(name)) lengths.insert(dims.back().param);
     for (size_t k = 0; k < dims.size(); ++k) {
       if (dims[k].param.empty()) continue;
       const auto every = [&](auto holds) {
-        return std::all_of(input.readings.begin(), input.readings.end(),
+        return std::all_of(readings.begin(), readings.end(),
                            [&](const Reading& reading) { return holds(reading.axes[k].extent); });
       };
       if (every([](Extent e) { return e == Extent::kBatch; })) batch.insert(dims[k].param);

@@ -124,7 +124,8 @@ void Stimulus::FillWithNoise(const ManifestCache& cache, const std::vector<int>&
   const uint64_t salt = seed_ ^ Hash(cache.source.input);
   const bool whole = exec::IsSmallInteger(view.type);
   const exec::IntegerRange range = whole ? exec::RangeOf(view.type) : exec::IntegerRange{};
-  const auto level = static_cast<double>((range.low + range.high + 1) / 2);
+  const int64_t middle = (range.low + range.high + 1) / 2;
+  const auto level = static_cast<double>(middle);
   const double reach = 100.0 / 128 * (static_cast<double>(range.high + 1) - level);
   const auto narrow = interface_.narrow_caches.find(cache.source.input);
   const bool rounds = narrow != interface_.narrow_caches.end();

@@ -146,8 +146,11 @@ int RunCheck(const CheckFlags& flags, Io io) {
            lint.finding});
     }
   }
+  std::vector<std::string> inputs = flags.models;
+  inputs.push_back(flags.manifest);
+  for (const std::string& model : flags.models) inputs.push_back(ManifestPathFor(model));
   const absl::Status saved =
-      SaveDocuments(flags.save, kFormats, flags.models, [&](const std::string& format) {
+      SaveDocuments(flags.save, kFormats, inputs, [&](const std::string& format) {
         return absl::StatusOr<std::string>(InFormat(format, flags, models));
       });
   if (!saved.ok()) {

@@ -155,13 +155,15 @@ int RunVerify(const VerifyFlags& flags, Io io) {
     }
   }
   const Judged about = {flags, *report, inferred, judged};
-  const absl::Status saved = SaveDocuments(
-      flags.save, VerifyDocumentFormats(), {flags.before, flags.after, flags.manifest},
-      [&](const std::string& format) -> absl::StatusOr<std::string> {
-        if (format != "html") return InFormat(format, about, Style());
-        return ReportPage(before, after, inferred.empty() ? relation : inferred[judged], *report,
-                          CommandText(io.args));
-      });
+  const Manifest& shown = inferred.empty() ? relation : inferred[judged];
+  const auto in_format = [&, &source = before, &converted = after](
+                             const std::string& format) -> absl::StatusOr<std::string> {
+    if (format != "html") return InFormat(format, about, Style());
+    return ReportPage(source, converted, shown, *report, CommandText(io.args));
+  };
+  const std::vector<std::string> inputs = {flags.before, flags.after, flags.manifest,
+                                           ManifestPathFor(flags.after)};
+  const absl::Status saved = SaveDocuments(flags.save, VerifyDocumentFormats(), inputs, in_format);
   if (!saved.ok()) {
     Complain(io, "--save", saved);
     return kUnwritable;

@@ -21,7 +21,6 @@ using move::DenseStrides;
 using move::Ints;
 using move::Product;
 using move::StridesOf;
-using onnx::TensorProto;
 
 template <typename... Args>
 absl::Status Bad(fmt::format_string<Args...> text, Args&&... args) {
