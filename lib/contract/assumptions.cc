@@ -3,7 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "fmt/format.h"
+
 namespace kvlift {
+
+Assumption NumbersOfCache(const std::string& input, std::string_view type) {
+  return {AssumptionKind::kNumberType, input, fmt::format("{} holds {} numbers", input, type),
+          AssumptionSource::kHost, false};
+}
 
 void Assumptions::Add(Assumption assumption) {
   if (std::find(all_.begin(), all_.end(), assumption) != all_.end()) return;

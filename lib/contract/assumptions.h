@@ -62,6 +62,10 @@ struct Assumption {
   friend bool operator==(const Assumption&, const Assumption&) = default;
 };
 
+// Returns the entry that a cache, named by its input in the source, holds numbers of a type that is
+// narrower than its own, such as "float16".
+Assumption NumbersOfCache(const std::string& input, std::string_view type);
+
 // A list of entries without duplicates, in the order in which they were added.
 class Assumptions {
  public:

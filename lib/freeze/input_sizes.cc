@@ -234,8 +234,8 @@ class InputSizes {
         {input});
   }
 
-  // Returns a refusal if a step of so many tokens is none of the model's, or does not fit into a
-  // cache.
+  // Returns a refusal if the model does not take steps of this many tokens, or if they do not fit
+  // into a cache.
   std::optional<Finding> CheckTokens(int64_t tokens) const {
     if (const auto most = manifest_->limits.new_tokens_with_past; most && tokens > *most) {
       return Refusal(

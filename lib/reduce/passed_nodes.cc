@@ -42,8 +42,9 @@ class PassedNodes : public Reduction {
   }
 
  private:
-  // Returns the first operand, in both models of a pair, with the type of the value; empty if there
-  // is none, if the value is an output, or if no node reads it.
+  // Returns the first operand, in both models of a pair, with the type of the value. Returns an
+  // empty name if no operand has that type, if the value is an output, or if no node reads the
+  // value.
   static std::string Operand(const SubjectGraphs& graphs, const SharedValue& value) {
     if (!IsKnown(value.type) || !MayBePassed(graphs.before(), value.before)) return {};
     const bool pair = graphs.subject().is_pair();

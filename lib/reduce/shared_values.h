@@ -44,7 +44,7 @@ class SubjectGraphs {
  public:
   // Indexes a subject, which must outlive the result. whole: an index of the subject that this one
   // is a part of, which knows the types of values even where the nodes that tell them are gone;
-  // null if there is none. Fails as Graph::Build.
+  // null if the subject is no part of another one. Fails as Graph::Build.
   static absl::StatusOr<std::unique_ptr<SubjectGraphs>> Of(const Subject& subject,
                                                            TypesFrom types = TypesFrom::kForms,
                                                            const SubjectGraphs* whole = nullptr);

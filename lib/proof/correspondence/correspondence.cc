@@ -54,10 +54,7 @@ void Correspondence::AddPast(const ManifestCache& cache) {
   if (past.before == kNoValue || after == kNoValue) return;
   if (const int32_t numbers = forms_.NumbersOf(past.before);
       numbers != forms_.ElementType(past.before)) {
-    assumptions_.Add(
-        {AssumptionKind::kNumberType, cache.source.input,
-         fmt::format("{} holds {} numbers", cache.source.input, ElementTypeName(numbers)),
-         AssumptionSource::kHost});
+    assumptions_.Add(NumbersOfCache(cache.source.input, ElementTypeName(numbers)));
   }
   past.sequence = static_cast<size_t>(cache.source.axis);
   past.known = !cache.ring.has_value() && cache.layout.find('(') == std::string::npos;

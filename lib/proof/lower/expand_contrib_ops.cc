@@ -346,7 +346,7 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
 }
 
 // Returns the constant that an initializer or a Constant node holds, also through Identity nodes;
-// null if there is none.
+// null if the value is not constant.
 const TensorProto* Expander::ConstantOf(std::string name) const {
   for (auto it = producers_.find(name); it != producers_.end(); it = producers_.find(name)) {
     const NodeProto& node = *it->second;

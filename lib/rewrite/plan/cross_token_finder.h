@@ -13,7 +13,7 @@
 namespace kvlift::internal {
 
 // Each Run returns the first node that the function of the same purpose in cross_token_ops.h names;
-// kNoNode if there is none.
+// kNoNode if no node of the graph is of that kind.
 class CrossTokenFinder {
  public:
   explicit CrossTokenFinder(const Analysis& a);

@@ -209,9 +209,7 @@ std::vector<std::string> InputsReadForShapes(const Manifest& relation, const Gra
 Assumptions RestrictionsOf(const SourceInterface& interface, const std::vector<std::string>& free) {
   Assumptions all;
   for (const auto& [name, type] : interface.narrow_caches) {
-    all.Add({AssumptionKind::kNumberType, name,
-             fmt::format("{} holds {} numbers", name, ElementTypeName(type)),
-             AssumptionSource::kHost, false});
+    all.Add(NumbersOfCache(name, ElementTypeName(type)));
   }
   for (const auto& [name, input] : interface.inputs) {
     const Reading& reading = input.reading();

@@ -24,7 +24,7 @@ double FixedBound(int32_t type, int source_nodes, double largest) {
          std::max(largest, std::numeric_limits<float>::min() / eps);
 }
 
-// Returns the largest absolute value of the finite elements; 0 if there are none.
+// Returns the largest absolute value of the finite elements; 0 if no element is finite.
 double LargestOf(const exec::View& view) {
   double largest = 0;
   for (int64_t i = 0; i < view.size(); ++i) {

@@ -35,8 +35,8 @@ exec::Tensor Filled(const exec::Shape& shape, double number) {
   return tensor;
 }
 
-// Returns the half type whose numbers all elements are, as in an output that a model casts from it
-// to float32; the tensor's own type if there is none.
+// Returns float16 or bfloat16 if it represents every element exactly, as in an output that a model
+// casts from it to float32; otherwise returns the tensor's own type.
 int32_t TypeOfNumbers(const exec::View& view) {
   for (const int32_t type : {TensorProto::FLOAT16, TensorProto::BFLOAT16}) {
     const exec::Tensor one(type, {1});

@@ -15,7 +15,7 @@ constexpr char kCrash[] = "crash";
 // Another cache is the cause of this refusal, which has a code of its own.
 constexpr char kHeldBack[] = "KV223";
 
-// Returns the word of --keep for an outcome; empty if the outcome is none that can be kept.
+// Returns the word of --keep for an outcome; empty if --keep cannot name the outcome.
 std::string WordOf(const std::string& outcome) {
   if (outcome == "crashed") return kCrash;
   for (const char* word : {"different", "inconclusive", "refused", "invalid"}) {
