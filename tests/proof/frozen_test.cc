@@ -130,8 +130,8 @@ TEST(FrozenSizes, AreThoseThatOneModelNamesAndTheOtherNumbers) {
                     ->mutable_tensor_type()
                     ->mutable_shape();
   shape->mutable_dim(0)->set_dim_param("P + " + sizes[0].name);
-  const onnx::ModelProto restricted = WithSizes(summed, sizes);
-  EXPECT_EQ(restricted.graph().input(0).type().tensor_type().shape().dim(0).dim_param(),
+  DeclareSizes(sizes, summed.mutable_graph());
+  EXPECT_EQ(summed.graph().input(0).type().tensor_type().shape().dim(0).dim_param(),
             fmt::format("P + {}", sizes[0].size));
 }
 

@@ -54,6 +54,20 @@ TEST_F(ExprTable, ConstantsDivideTowardsMinusInfinity) {
   EXPECT_EQ(pool_.FloorDiv(N(1), N(0), facts_)->kind(), Kind::kApply);
 }
 
+// Heads that share a group: (i div 2) <= 1 for i < 4, although (3 div 2) * 2 is below 3.
+TEST_F(ExprTable, QuotientsOfIntegersAreBoundedByIntegers) {
+  const Facts facts{{N(4), N(5), t_}};
+  const Expr half = pool_.FloorDiv(i0_, N(2), facts), other = pool_.FloorDiv(i1_, N(2), facts);
+  EXPECT_TRUE(pool_.Le(half, N(1), facts)->is_integer(1));
+  EXPECT_FALSE(pool_.Le(other, N(1), facts)->is_integer(1));
+  EXPECT_TRUE(pool_.Le(other, N(2), facts)->is_integer(1));
+  EXPECT_TRUE(
+      pool_.Le(N(1), pool_.FloorDiv(pool_.Add(i0_, N(2)), N(2), facts), facts)->is_integer(1));
+  // Half of a real number may be above 1/2.
+  const Expr real = pool_.Load(7, {i0_});
+  EXPECT_FALSE(pool_.Le(pool_.Mul(N(2), half), pool_.Add(real, N(2)), facts)->is_integer(1));
+}
+
 // Slot t mod C of a ring, where S tokens follow W of them at most.
 TEST_F(ExprTable, BoundsOfDimsTellWhatFitsARing) {
   const Expr c = pool_.Dim("C", 4), p = pool_.Dim("P", 0), left = pool_.Dim("L", 1);

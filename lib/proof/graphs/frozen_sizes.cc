@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <string_view>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "contract/layout.h"
 #include "fmt/format.h"
+#include "ir/graph.h"
+#include "sym/forms/fixed_sizes.h"
 
 namespace kvlift {
 namespace {
@@ -32,7 +35,7 @@ class Finder {
   Finder(const onnx::ModelProto& before, const onnx::ModelProto& after, const Manifest& relation)
       : theirs_(ShapesOf(before)), mine_(ShapesOf(after)), relation_(relation) {}
 
-  std::vector<FrozenSize> Run() {
+  std::vector<NamedSize> Run() {
     for (const ManifestCache& cache : relation_.caches) {
       const auto* shape = Find(theirs_, cache.source.input);
       const size_t axis = cache.source.layout.find('S');
@@ -84,57 +87,27 @@ class Finder {
     if (!mine.has_dim_value() || mine.dim_value() < 1 || !IsPlainName(name)) return;
     if (lengths_.contains(name)) return;
     const bool known = std::any_of(sizes_.begin(), sizes_.end(),
-                                   [&](const FrozenSize& size) { return size.name == name; });
+                                   [&](const NamedSize& size) { return size.name == name; });
     if (!known) sizes_.push_back({name, mine.dim_value()});
   }
 
   const Shapes theirs_, mine_;
   const Manifest& relation_;
   absl::flat_hash_set<std::string> lengths_;  // the names of P
-  std::vector<FrozenSize> sizes_;
+  std::vector<NamedSize> sizes_;
 };
-
-// Returns "P + 4" for "P + S" if S is 4.
-std::string WithNumbers(const std::string& sum, const std::vector<FrozenSize>& sizes) {
-  std::string text;
-  for (size_t begin = 0; begin <= sum.size();) {
-    const size_t end = std::min(sum.find('+', begin), sum.size());
-    std::string part = sum.substr(begin, end - begin);
-    part.erase(0, std::min(part.find_first_not_of(' '), part.size()));
-    part.erase(part.find_last_not_of(' ') + 1);
-    begin = end + 1;
-    for (const FrozenSize& size : sizes) {
-      if (size.name == part) part = fmt::format("{}", size.size);
-    }
-    text += (text.empty() ? "" : " + ") + part;
-  }
-  return text;
-}
 
 }  // namespace
 
-std::vector<FrozenSize> FrozenSizesOf(const onnx::ModelProto& before, const onnx::ModelProto& after,
-                                      const Manifest& relation) {
+std::vector<NamedSize> FrozenSizesOf(const onnx::ModelProto& before, const onnx::ModelProto& after,
+                                     const Manifest& relation) {
   return Finder(before, after, relation).Run();
 }
 
-onnx::ModelProto WithSizes(const onnx::ModelProto& model, const std::vector<FrozenSize>& sizes) {
-  onnx::ModelProto restricted = model;
-  for (onnx::ValueInfoProto& input : *restricted.mutable_graph()->mutable_input()) {
-    if (!input.type().tensor_type().has_shape()) continue;
-    auto* shape = input.mutable_type()->mutable_tensor_type()->mutable_shape();
-    for (auto& dim : *shape->mutable_dim()) {
-      const auto size = std::find_if(sizes.begin(), sizes.end(), [&](const FrozenSize& known) {
-        return dim.has_dim_param() && known.name == dim.dim_param();
-      });
-      if (size != sizes.end()) {
-        dim.set_dim_value(size->size);
-      } else if (dim.dim_param().find('+') != std::string::npos) {
-        dim.set_dim_param(WithNumbers(dim.dim_param(), sizes));
-      }
-    }
-  }
-  return restricted;
+std::vector<NamedSize> FixedSizesOf(const onnx::ModelProto& model) {
+  const auto graph =
+      Graph::Build(std::shared_ptr<const onnx::ModelProto>(&model, [](const auto*) {}));
+  return graph.ok() ? sym::FixedSizesOf(*graph) : std::vector<NamedSize>();
 }
 
 onnx::ModelProto WithOpenSizes(const onnx::ModelProto& after, const Manifest& relation) {
@@ -159,9 +132,9 @@ onnx::ModelProto WithOpenSizes(const onnx::ModelProto& after, const Manifest& re
   return open;
 }
 
-Assumptions RestrictionsTo(const std::vector<FrozenSize>& sizes) {
+Assumptions RestrictionsTo(const std::vector<NamedSize>& sizes) {
   Assumptions restrictions;
-  for (const FrozenSize& size : sizes) {
+  for (const NamedSize& size : sizes) {
     restrictions.Add({AssumptionKind::kFrozenSize, size.name,
                       fmt::format("{} = {} in every step, as the converted model declares",
                                   size.name, size.size),

@@ -7,6 +7,7 @@
 #include "onnxio/model/model.h"
 #include "proof/correspondence/obligations.h"
 #include "proof/graphs/constants.h"
+#include "proof/graphs/frozen_sizes.h"
 #include "proof/lemmas/scale_moved.h"
 #include "proof/lower/branches.h"
 #include "proof/lower/opset13.h"
@@ -114,6 +115,9 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
   if (!source.ok()) {
     proof.not_tried = std::string(source.status().message());
     return proof;
+  }
+  for (onnx::ModelProto* model : {&*source, &*result}) {
+    DeclareSizes(FixedSizesOf(*model), model->mutable_graph());
   }
   if (!HasBranches(*source)) {
     ShareConstants(&*source, &*result);

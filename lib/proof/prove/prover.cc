@@ -463,9 +463,12 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
                 const Manifest& relation, const SourceCase& steps,
                 const std::vector<LayerBoundary>& boundaries, Obligations* obligations) {
   Proof proof;
-  const std::vector<FrozenSize> sizes = FrozenSizesOf(before, after, relation);
+  const std::vector<NamedSize> sizes = FrozenSizesOf(before, after, relation);
   onnx::ModelProto restricted;
-  if (!sizes.empty()) restricted = WithSizes(before, sizes);
+  if (!sizes.empty()) {
+    restricted = before;
+    DeclareSizes(sizes, restricted.mutable_graph());
+  }
   const onnx::ModelProto& source = sizes.empty() ? before : restricted;
   for (const bool lengths : {true, false}) {
     const PlainModel plain = AsPlain(source, lengths), mine = AsPlain(after, lengths);

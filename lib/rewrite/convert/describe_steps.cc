@@ -129,7 +129,8 @@ class Describer {
     for (const FixedAxis& fixed : view.fixed_axes) {
       text += fmt::format(", axis {} at index {}", fixed.axis, fixed.index);
     }
-    if (view.offset > 0) text += fmt::format(", from element {} on", view.offset);
+    if (view.first_head > 0) text += fmt::format(", from head {} on", view.first_head);
+    if (view.first_element > 0) text += fmt::format(", from element {} on", view.first_element);
     if (view.batch_times_heads) text += ", batch and heads on one axis";
     if (const auto* cast = std::get_if<CastRows>(&view.rows)) {
       text += fmt::format(", read as {}", ElementTypeName(cast->elem_type));

@@ -140,14 +140,18 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role,
   const bool headless = layout.find('N') == std::string::npos;
   const int64_t size = headless && !view.batch_times_heads ? view.heads * head_dim : head_dim;
   const ValueId rows = rowwise ? s_.graph.outputs(view.decode().back())[0] : cache.pair.past;
-  const Expr extent = s_.forms.Of(rows).shape[cache.layout.find('D')];
-  if (!joined && !extent->is_integer(size)) {
-    const auto axis = static_cast<int64_t>(layout.find('D'));
+  // Takes the attention's part of an axis, if it is not the whole axis.
+  const auto take = [&](char letter, int64_t first, int64_t count) {
+    const Expr extent = s_.forms.Of(rows).shape[cache.layout.find(letter)];
+    if (extent->is_integer(count)) return;
+    const auto axis = static_cast<int64_t>(layout.find(letter));
     value = s_.nodes.Add("Slice",
-                         {value, s_.nodes.Int64s({view.offset}),
-                          s_.nodes.Int64s({view.offset + size}), s_.nodes.Int64s({axis})},
+                         {value, s_.nodes.Int64s({first}), s_.nodes.Int64s({first + count}),
+                          s_.nodes.Int64s({axis})},
                          "part");
-  }
+  };
+  if (!headless) take('N', view.first_head, view.heads);
+  if (!joined) take('D', view.first_element, size);
   const std::string_view wanted = headless ? "BSD" : "BNSD";
   if (layout != wanted) {
     std::vector<int64_t> perm;

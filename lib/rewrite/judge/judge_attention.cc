@@ -229,7 +229,7 @@ bool AttentionJudge::IsWhole(const CacheUpdate& update, const CacheView& view,
         axis == std::string::npos ? s_.pool.Integer(1) : s_.forms.Of(update.pair.past).shape[axis];
     return e->kind() == Kind::kInteger ? e->value() : 0;
   };
-  return !view.batch_times_heads && view.offset == 0 &&
+  return !view.batch_times_heads && view.first_head == 0 && view.first_element == 0 &&
          extent('N') * extent('D') == view.heads * head_dim;
 }
 

@@ -23,9 +23,9 @@ bool IsPermutation(const std::string& layout) {
 bool ReadWhole(const Analysis& a, absl::Span<const PlannedCache> caches,
                const PlannedCache& update) {
   const auto whole = [&](int cache, const CacheView& view, int64_t size) {
-    return &caches[cache] != &update ||
-           (view.offset == 0 && view.heads == ExtentOf(*a.forms, update, 'N') &&
-            size == ExtentOf(*a.forms, update, 'D'));
+    return &caches[cache] != &update || (view.first_head == 0 && view.first_element == 0 &&
+                                         view.heads == ExtentOf(*a.forms, update, 'N') &&
+                                         size == ExtentOf(*a.forms, update, 'D'));
   };
   return std::all_of(a.attention.begin(), a.attention.end(), [&](const auto& attention) {
     return !attention.site ||

@@ -19,6 +19,7 @@
 #include "rewrite/recognise/axis_letters.h"
 #include "rewrite/recognise/input_assumptions.h"
 #include "rewrite/recognise/visibility.h"
+#include "sym/forms/fixed_sizes.h"
 #include "sym/forms/keeps_value.h"
 
 namespace kvlift {
@@ -291,6 +292,11 @@ absl::StatusOr<Analysis> Lower(const Model& model) {
   }
   KV_ASSIGN_OR_RETURN(
       Graph graph, Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(raised.model))));
+  if (const auto sizes = sym::FixedSizesOf(graph); !sizes.empty()) {
+    auto declared = std::make_shared<onnx::ModelProto>(graph.model());
+    DeclareSizes(sizes, declared->mutable_graph());
+    KV_ASSIGN_OR_RETURN(graph, Graph::Build(std::move(declared)));
+  }
   a.graph = std::make_shared<const Graph>(std::move(graph));
   a.forms = std::make_unique<sym::Forms>(*a.graph);
   if (a.not_raised) a.near_misses.push_back(*a.not_raised);

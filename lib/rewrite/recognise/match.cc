@@ -141,7 +141,7 @@ class ViewFinder {
     for (Expr load : sym::LoadsOf(element_)) {
       if (load->source() != loaded_) continue;
       CacheView view;
-      if (!ReadOffset(load, &view)) continue;
+      if (!ReadFirst(load, &view)) continue;
       for (int64_t kv_heads : HeadCounts(load, &view)) {
         view.heads = kv_heads;
         for (std::vector<FixedAxis>& fixed_axes : WaysToFixAxes(forms_, cache_)) {
@@ -155,14 +155,18 @@ class ViewFinder {
   }
 
  private:
-  // Reads the offset on axis D: the index there for head 0 and d = 0.
-  bool ReadOffset(Expr load, CacheView* view) const {
+  // Reads the indices on axes N and D for head 0 and d = 0.
+  bool ReadFirst(Expr load, CacheView* view) const {
     sym::Pool::Substitution first;
     first.indices = {nullptr, pool_.Integer(0), nullptr, nullptr, pool_.Integer(0)};
-    const Expr offset = pool_.Substitute(load->args()[size_], first, facts_);
-    if (offset->kind() != Kind::kInteger || offset->value() < 0) return false;
-    view->offset = offset->value();
-    return true;
+    const auto read = [&](size_t axis, int64_t* index) {
+      const Expr at = pool_.Substitute(load->args()[axis], first, facts_);
+      if (at->kind() != Kind::kInteger || at->value() < 0) return false;
+      *index = at->value();
+      return true;
+    };
+    return read(size_, &view->first_element) &&
+           (!has_heads_ || read(cache_.layout.find('N'), &view->first_head));
   }
 
   // Returns the numbers that Nk can be, and sets view->batch_times_heads.
@@ -170,8 +174,8 @@ class ViewFinder {
     const std::vector<Expr>& shape = forms_.Of(loaded_).shape;
     if (has_heads_) {
       const Expr extent = shape[cache_.layout.find('N')];
-      return extent->kind() == Kind::kInteger ? Dividing({extent->value()})
-                                              : std::vector<int64_t>{};
+      if (extent->kind() != Kind::kInteger) return {};
+      return Dividing(DownFrom(extent->value() - view->first_head));
     }
     const Expr row = load->args()[batch_];
     if (row != index_[0] && sym::ContainsIndex(row, 1)) {
@@ -187,11 +191,13 @@ class ViewFinder {
         head_dim->kind() != Kind::kInteger || head_dim->value() <= 0) {
       return {};
     }
+    return Dividing(DownFrom((extent->value() - view->first_element) / head_dim->value()));
+  }
+
+  static std::vector<int64_t> DownFrom(int64_t most) {
     std::vector<int64_t> counts;
-    for (int64_t n = (extent->value() - view->offset) / head_dim->value(); n > 0; --n) {
-      counts.push_back(n);
-    }
-    return Dividing(std::move(counts));
+    for (int64_t n = most; n > 0; --n) counts.push_back(n);
+    return counts;
   }
 
   std::vector<int64_t> Dividing(std::vector<int64_t> counts) const {
@@ -202,7 +208,7 @@ class ViewFinder {
 
   bool Fits(const CacheView& view) const {
     const Expr head = pool_.FloorDiv(index_[1], pool_.Integer(heads_ / view.heads), facts_);
-    const Expr first = pool_.Integer(view.offset);
+    const Expr first = pool_.Integer(view.first_element);
     std::vector<Expr> at;
     for (int axis = 0; axis < static_cast<int>(cache_.layout.size()); ++axis) {
       switch (cache_.layout[axis]) {
@@ -212,7 +218,7 @@ class ViewFinder {
                            : index_[0]);
           break;
         case 'N':
-          at.push_back(head);
+          at.push_back(pool_.Add(pool_.Integer(view.first_head), head));
           break;
         case 'S':
           at.push_back(index_[3]);

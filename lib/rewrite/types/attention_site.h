@@ -47,8 +47,9 @@ struct ComputedRows {
 struct CacheView {
   std::vector<FixedAxis> fixed_axes;  // of a tensor that packs several caches; empty: it holds one
   int64_t heads = 0;                  // Nk
-  int64_t offset = 0;              // index on the cache's axis D of the attention's first element
-  bool batch_times_heads = false;  // the cache's axis B counts batch * Nk + head
+  int64_t first_head = 0;             // index on the cache's axis N of the attention's head 0
+  int64_t first_element = 0;          // index on the cache's axis D of the attention's element 0
+  bool batch_times_heads = false;     // the cache's axis B counts batch * Nk + head
   std::variant<StoredRows, CastRows, ComputedRows> rows;
 
   // Returns the nodes of ComputedRows; empty for the other ways to read rows.

@@ -121,7 +121,10 @@ class Prover {
   int EliminateDivision(Expr c, Expr rest, Expr atom, int depth) {
     const Expr n = atom->args()[0], d = atom->args()[1];
     if (!NonNegative(pool_.Sub(d, pool_.Integer(1)), depth + 1)) return -1;
-    const Expr scaled = pool_.Mul(d, rest);
+    // An integer e is >= 0 if d*e > -d.
+    const Expr slack =
+        IsInteger(c) && IsInteger(rest) ? pool_.Sub(d, pool_.Integer(1)) : pool_.Integer(0);
+    const Expr scaled = pool_.Add(pool_.Mul(d, rest), slack);
     if (NonNegative(pool_.Neg(c), depth + 1)) {
       return NonNegative(pool_.Add(scaled, pool_.Mul(c, n)), depth + 1) ? 1 : -1;
     }
@@ -129,6 +132,15 @@ class Prover {
     if (NonNegative(n, depth + 1) && NonNegative(rest, depth + 1)) return 1;
     const Expr low = pool_.Add(pool_.Sub(n, d), pool_.Integer(1));
     return NonNegative(pool_.Add(scaled, pool_.Mul(c, low)), depth + 1) ? 1 : -1;
+  }
+
+  // Returns true if e is known to be an integer; the element of a tensor need not be one.
+  static bool IsInteger(Expr e) {
+    if (e->kind() == Kind::kFloat) return false;
+    const std::vector<Expr> atoms = AtomsOf(e);
+    return std::all_of(atoms.begin(), atoms.end(), [](Expr atom) {
+      return atom->kind() == Kind::kIndex || atom->kind() == Kind::kDim;
+    });
   }
 
   // Replaces one symbol that only makes e smaller by its upper bound.

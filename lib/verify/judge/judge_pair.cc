@@ -81,6 +81,11 @@ PairVerifier::PairVerifier(const Model& before, const Model& after, const Manife
 
 absl::StatusOr<VerifyReport> PairVerifier::Run() {
   KV_ASSIGN_OR_RETURN(Graph source_graph, Graph::Build(before_.proto));
+  if (const auto fixed = FixedSizesOf(*before_.proto); !fixed.empty()) {
+    auto declared = std::make_shared<onnx::ModelProto>(*before_.proto);
+    DeclareSizes(fixed, declared->mutable_graph());
+    KV_ASSIGN_OR_RETURN(source_graph, Graph::Build(std::move(declared)));
+  }
   KV_ASSIGN_OR_RETURN(Graph after_graph, Graph::Build(after_.proto));
   // The larger count: a fused operator stands for the nodes that the other model has instead.
   source_nodes_ = std::max(CountNodes(before_.proto->graph()), CountNodes(after_.proto->graph()));
@@ -98,13 +103,13 @@ absl::StatusOr<VerifyReport> PairVerifier::Run() {
   if (options_.proof) Prove();
   // Inputs are fed the sizes that the converted model declares; the source itself runs others, too,
   // such as a sequence alone, or without its padding tokens.
-  const auto sizes = FrozenSizesOf(*before_.proto, *after_.proto, relation_);
+  const auto sizes = FrozenSizesOf(source_graph.model(), *after_.proto, relation_);
   report_.assumptions.Add(RestrictionsTo(sizes));
   std::optional<Graph> restricted;
   if (!sizes.empty()) {
-    KV_ASSIGN_OR_RETURN(
-        restricted,
-        Graph::Build(std::make_shared<const onnx::ModelProto>(WithSizes(*before_.proto, sizes))));
+    auto frozen = std::make_shared<onnx::ModelProto>(source_graph.model());
+    DeclareSizes(sizes, frozen->mutable_graph());
+    KV_ASSIGN_OR_RETURN(restricted, Graph::Build(std::move(frozen)));
   }
   auto stimulus = Stimulus::Create(restricted ? *restricted : source_graph, after_graph, relation_,
                                    options_.seed);

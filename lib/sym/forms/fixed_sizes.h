@@ -1,0 +1,21 @@
+// Dimensions that a model names although its operators run with one size only.
+//
+// Exporters leave names where a size is a constant: a past of shape [B, "heads", P, "size"] whose
+// new rows have 2 heads of 12 elements runs with heads = 2 and size = 12 alone, since Concat needs
+// equal extents on its other axes. Knowing the numbers restricts nothing that the model can do.
+#pragma once
+
+#include <vector>
+
+#include "ir/declared_sizes.h"
+#include "ir/graph.h"
+
+namespace kvlift::sym {
+
+// Returns the dim_params of graph inputs that an operator of the main graph makes equal to a
+// positive number in every run, each once. Names that an input of integers or truth values declares
+// are not looked for: they count tokens and sequences. Looks at few nodes behind each input, so
+// that a size may be missed.
+std::vector<NamedSize> FixedSizesOf(const Graph& graph);
+
+}  // namespace kvlift::sym
