@@ -20,6 +20,10 @@ using sym::Pool;
 // row.
 constexpr double kFiniteMinimum = -1e30;
 constexpr double kHalfMinimum = -65504.0;
+// Instead of a score, this number or a smaller one leaves a weight of 0, unless all scores of the
+// row are as low. The proof states that they are not (proof/lemmas/finite_minimum.h).
+constexpr double kReplacement = -1e4;
+constexpr double kNegligible = -1000.0;
 // A minimum that is multiplied by this factor or a larger one still masks.
 constexpr double kLeastFactor = 1.0 / 64;
 constexpr size_t kMaxBiases = 2;
@@ -42,24 +46,23 @@ std::optional<ScalarFactor> ReadScalarFactor(Forms& forms, NodeId n) {
   return std::nullopt;
 }
 
+// Returns the number that the expression is; NaN if it is not a constant.
+double ConstantOf(Expr e) {
+  if (e->kind() == Kind::kFloat) return e->float_value();
+  return e->kind() == Kind::kInteger ? static_cast<double>(e->value()) : std::nan("");
+}
+
 bool IsMinimum(Expr e) {
-  double value = 0;
-  if (e->kind() == Kind::kFloat) {
-    value = e->float_value();
-  } else if (e->kind() == Kind::kInteger) {
-    value = static_cast<double>(e->value());
-  } else {
-    return false;
-  }
+  const double value = ConstantOf(e);
   return value <= kFiniteMinimum || value == kHalfMinimum;
 }
 
 // Returns true if exp of the constant is negligible beside that of any score.
-bool Hides(Expr e) {
-  constexpr double kLow = -1000.0;
-  if (e->kind() == Kind::kFloat) return e->float_value() <= kLow;
-  return e->kind() == Kind::kInteger && static_cast<double>(e->value()) <= kLow;
-}
+bool Hides(Expr e) { return ConstantOf(e) <= kNegligible; }
+
+// Returns true if the constant hides a key whose score it replaces. One that is added to a score
+// need not: it stays in the graph as a bias.
+bool Replaces(Expr e) { return ConstantOf(e) <= kReplacement; }
 
 class ScoreReader {
  public:
@@ -109,11 +112,11 @@ class ScoreReader {
     if (!MaskFits()) return nullptr;
     Pool& pool = forms_.pool();
     const Expr condition = e->args()[0];
-    if (IsMinimum(e->args()[2])) {
+    if (Replaces(e->args()[2])) {
       score_.keep = pool.And(score_.keep, condition);
       return e->args()[1];
     }
-    if (IsMinimum(e->args()[1])) {
+    if (Replaces(e->args()[1])) {
       score_.keep = pool.And(score_.keep, pool.Not(condition));
       return e->args()[2];
     }
