@@ -1,30 +1,70 @@
 #include "ir/declared_sizes.h"
 
 #include <algorithm>
+#include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "fmt/format.h"
 
 namespace kvlift {
 namespace {
 
+constexpr char kOperators[] = "+-*/%(),";
+
+std::vector<std::string> PartsBetween(const char* signs, const std::string& text) {
+  std::vector<std::string> parts = absl::StrSplit(text, absl::ByAnyChar(signs));
+  for (std::string& part : parts) absl::StripAsciiWhitespace(&part);
+  return parts;
+}
+
+// Returns true if operators join a number or one of the names to something else.
+bool IsExpression(const std::string& text, const NamesOfSizes& names) {
+  const std::vector<std::string> parts = PartsBetween(kOperators, text);
+  return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
+    return names.contains(part) ||
+           (!part.empty() && std::all_of(part.begin(), part.end(), absl::ascii_isdigit));
+  });
+}
+
+std::vector<std::string> TextsIn(const onnx::GraphProto& graph) {
+  std::vector<std::string> texts;
+  for (const onnx::ValueInfoProto& input : graph.input()) {
+    for (const auto& dim : input.type().tensor_type().shape().dim()) {
+      if (!dim.dim_param().empty()) texts.push_back(dim.dim_param());
+    }
+  }
+  return texts;
+}
+
 // Returns "P + 4" for "P + S" if S is 4.
 std::string WithNumbers(const std::string& sum, absl::Span<const NamedSize> sizes) {
-  std::string text;
-  for (size_t begin = 0; begin <= sum.size();) {
-    const size_t end = std::min(sum.find('+', begin), sum.size());
-    std::string part = sum.substr(begin, end - begin);
-    part.erase(0, std::min(part.find_first_not_of(' '), part.size()));
-    part.erase(part.find_last_not_of(' ') + 1);
-    begin = end + 1;
+  std::vector<std::string> parts = SummandsOf(sum);
+  for (std::string& part : parts) {
     for (const NamedSize& size : sizes) {
       if (size.name == part) part = fmt::format("{}", size.size);
     }
-    text += (text.empty() ? "" : " + ") + part;
   }
-  return text;
+  return absl::StrJoin(parts, " + ");
 }
 
 }  // namespace
+
+std::vector<std::string> SummandsOf(const std::string& text) { return PartsBetween("+", text); }
+
+NamesOfSizes NamesOfSizesIn(const onnx::GraphProto& graph) {
+  NamesOfSizes plain, names;
+  const std::vector<std::string> texts = TextsIn(graph);
+  for (const std::string& text : texts) {
+    if (text.find_first_of(kOperators) == std::string::npos) plain.insert(text);
+  }
+  names = plain;
+  for (const std::string& text : texts) {
+    if (!IsExpression(text, plain)) names.insert(text);
+  }
+  return names;
+}
 
 void DeclareSizes(absl::Span<const NamedSize> sizes, onnx::GraphProto* graph) {
   for (onnx::ValueInfoProto& input : *graph->mutable_input()) {

@@ -1,9 +1,11 @@
-// Numbers for dimensions that a model names (dim_param).
+// The sizes that a model names (dim_param), and numbers for them.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "onnx/onnx_pb.h"
 
@@ -16,6 +18,17 @@ struct NamedSize {
 
   friend bool operator==(const NamedSize&, const NamedSize&) = default;
 };
+
+using NamesOfSizes = absl::flat_hash_set<std::string>;
+
+// Returns the dim_params of graph inputs that name a size, as ONNX has it: any text does. The rest
+// are expressions, which exporters write for sizes that depend on others: texts with an operator
+// between a number, or a part that an input declares on its own, and another part ("P + S",
+// "past_sequence_length + 1"). "past-length" is a name if no input declares "past" or "length".
+NamesOfSizes NamesOfSizesIn(const onnx::GraphProto& graph);
+
+// Returns the texts between plus signs, without the blanks around them: one for a name.
+std::vector<std::string> SummandsOf(const std::string& text);
 
 // Replaces the names by the numbers where inputs of the graph declare them, also as summands: with
 // S = 4 "P + S" becomes "P + 4".

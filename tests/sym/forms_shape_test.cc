@@ -35,6 +35,18 @@ TEST(FormsDims, OtherTextsAreSymbolsOfTheirOwn) {
   EXPECT_EQ(m.forms().OriginOf(m.forms().OwnSymbol(m.Find("b"), 0))->input, m.Find("b"));
 }
 
+TEST(FormsDims, AnyTextThatIsNoExpressionIsAName) {
+  FormsOfText m(
+      ModelText("(float[\"past len\",\"seq-len\"] x, float[\"past len + seq-len\"] mask, "
+                "float[\"seq-len\"] z, float[\"past-3\", \"a(b)\"] t) => (float[N] y)",
+                "y = Identity (mask)"));
+  sym::Pool& pool = m.forms().pool();
+  EXPECT_EQ(m.Of("x").shape[0], pool.Dim("past len"));
+  EXPECT_EQ(m.Of("z").shape[0], pool.Dim("seq-len"));
+  EXPECT_EQ(m.Of("y").shape[0], pool.Add(pool.Dim("past len"), pool.Dim("seq-len")));
+  EXPECT_EQ(m.Shape("t"), "[t.shape[0], a(b)]");
+}
+
 TEST(FormsDims, DeclaredShapesOfOutputsAreNotTrusted) {
   FormsOfText m(ModelText("(float[B,S] x) => (float[Q,7] y)", "y = Transpose <perm = [1, 0]> (x)"));
   EXPECT_EQ(m.Shape("y"), "[S, B]");

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
-#include <string_view>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -26,14 +25,10 @@ Shapes ShapesOf(const onnx::ModelProto& model) {
   return shapes;
 }
 
-bool IsPlainName(std::string_view text) {
-  return !text.empty() && text.find_first_of("+-*/%() ,") == std::string_view::npos;
-}
-
 class Finder {
  public:
   Finder(const onnx::ModelProto& before, const onnx::ModelProto& after, const Manifest& relation)
-      : theirs_(ShapesOf(before)), mine_(ShapesOf(after)), relation_(relation) {}
+      : names_(NamesOfSizesIn(before.graph())), theirs_(ShapesOf(before)), mine_(ShapesOf(after)), relation_(relation) {}
 
   std::vector<NamedSize> Run() {
     for (const ManifestCache& cache : relation_.caches) {
@@ -84,13 +79,14 @@ class Finder {
   void Compare(const onnx::TensorShapeProto::Dimension& theirs,
                const onnx::TensorShapeProto::Dimension& mine) {
     const std::string& name = theirs.dim_param();
-    if (!mine.has_dim_value() || mine.dim_value() < 1 || !IsPlainName(name)) return;
+    if (!mine.has_dim_value() || mine.dim_value() < 1 || !names_.contains(name)) return;
     if (lengths_.contains(name)) return;
     const bool known = std::any_of(sizes_.begin(), sizes_.end(),
                                    [&](const NamedSize& size) { return size.name == name; });
     if (!known) sizes_.push_back({name, mine.dim_value()});
   }
 
+  const NamesOfSizes names_;
   const Shapes theirs_, mine_;
   const Manifest& relation_;
   absl::flat_hash_set<std::string> lengths_;  // the names of P

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "contract/words.h"
 #include "fmt/format.h"
+#include "ir/declared_sizes.h"
 #include "ir/operator_changes.h"
 #include "ir/operator_traits.h"
 #include "ir/spans.h"
@@ -63,7 +64,11 @@ std::string UnusedPrefix(const ModelProto& before, const ModelProto& after) {
 class Joiner {
  public:
   Joiner(const ModelProto& before, const ModelProto& after, const Manifest& relation)
-      : before_(before), after_(after), relation_(relation), prefix_(UnusedPrefix(before, after)) {}
+      : before_(before),
+        after_(after),
+        relation_(relation),
+        prefix_(UnusedPrefix(before, after)),
+        sizes_(NamesOfSizesIn(after.graph())) {}
 
   void Run() {
     joint_.set_ir_version(std::max(before_.ir_version(), after_.ir_version()));
@@ -251,10 +256,10 @@ class Joiner {
     for (int k = 0; k < shape->dim_size(); ++k) {
       auto& dim = *shape->mutable_dim(k);
       if (!dim.has_dim_param() || std::count(shared.begin(), shared.end(), k) > 0) continue;
-      if (dim.dim_param().find_first_of("+-*/%() ,") != std::string::npos) {
-        dim.clear_dim_param();
-      } else if (!dim.dim_param().empty()) {
+      if (sizes_.contains(dim.dim_param())) {
         dim.set_dim_param(prefix_ + dim.dim_param());
+      } else {
+        dim.clear_dim_param();
       }
     }
   }
@@ -301,6 +306,7 @@ class Joiner {
   absl::flat_hash_map<std::string, const TensorProto*> constants_;
   absl::flat_hash_map<std::string, std::string> names_;
   std::string prefix_;
+  NamesOfSizes sizes_;                         // that the converted model names
   std::vector<GraphPair::Required> required_;  // without the values
 };
 

@@ -4,30 +4,13 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "ir/declared_sizes.h"
 #include "ir/tensor_data.h"
 #include "sym/forms/forms_engine.h"
 
 namespace kvlift::sym {
 namespace internal {
 namespace {
-
-bool IsPlainName(std::string_view text) {
-  return !text.empty() && text.find_first_of("+-*/%() ,") == std::string_view::npos;
-}
-
-// Returns the texts between plus signs, without the spaces around them.
-std::vector<std::string> Summands(const std::string& text) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find('+', begin), text.size());
-    std::string part = text.substr(begin, end - begin);
-    const size_t first = part.find_first_not_of(' ');
-    const size_t last = part.find_last_not_of(' ');
-    parts.push_back(first == std::string::npos ? "" : part.substr(first, last - first + 1));
-    begin = end + 1;
-  }
-  return parts;
-}
 
 // Returns first + step * i0 for three or more elements at equal distances; null otherwise.
 Expr Progression(Engine& engine, absl::Span<const Expr> elements) {
@@ -65,12 +48,7 @@ Engine::Engine(const Graph& graph, const FormsOptions& options)
 }
 
 void Engine::DeclareDims() {
-  for (ValueId v : graph_.graph_inputs()) {
-    if (!graph_.type(v).shape) continue;
-    for (const Dim& dim : *graph_.type(v).shape) {
-      if (IsPlainName(dim.param)) plain_dims_.insert(dim.param);
-    }
-  }
+  named_dims_ = NamesOfSizesIn(graph_.proto());
   for (ValueId v : graph_.graph_inputs()) {
     if (!graph_.type(v).shape) continue;
     const Shape shape = DeclaredShape(v);
@@ -90,11 +68,11 @@ DimSymbol Engine::OwnSymbol(ValueId v, int axis) const {
 
 Expr Engine::DeclaredDim(ValueId v, int axis, const Dim& dim) {
   if (dim.value) return *dim.value >= 0 ? pool_.Integer(*dim.value) : OwnDim(v, axis);
-  if (IsPlainName(dim.param)) return pool_.Dim(dim.param);
+  if (named_dims_.contains(dim.param)) return pool_.Dim(dim.param);
   if (dim.param.find('+') == std::string::npos) return OwnDim(v, axis);
   Expr sum = pool_.Integer(0);
-  for (const std::string& part : Summands(dim.param)) {
-    if (!plain_dims_.contains(part)) return OwnDim(v, axis);
+  for (const std::string& part : SummandsOf(dim.param)) {
+    if (!named_dims_.contains(part)) return OwnDim(v, axis);
     sum = pool_.Add(sum, pool_.Dim(part));
   }
   return sum;

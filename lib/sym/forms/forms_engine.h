@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
+#include "ir/declared_sizes.h"
 #include "ir/graph.h"
 #include "sym/expr/expr.h"
 #include "sym/forms/forms.h"
@@ -150,8 +151,7 @@ class Engine {
   std::vector<Assumption> assumptions_;
   absl::flat_hash_set<Expr> assumed_;
   absl::flat_hash_map<ValueId, int32_t> assumed_numbers_;
-  // dim_params that some graph input declares on their own.
-  absl::flat_hash_set<std::string> plain_dims_;
+  NamesOfSizes named_dims_;
   absl::flat_hash_map<DimSymbol, Forms::DimOrigin> origins_;
   // Axes that an input declares which is not integer or bool.
   absl::flat_hash_set<DimSymbol> dims_of_reals_;

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "ir/declared_sizes.h"
 #include "verify/inputs/input_reader.h"
 
 namespace kvlift {
@@ -182,7 +183,7 @@ void InputReader::FindHiddenTokens(bool floats) {
     if (floats ? !IsFloatType(type.elem_type) : !IsIntegerType(type.elem_type)) continue;
     if (type.shape->size() == 3 && !floats) continue;
     const Dim& second = (*type.shape)[1];
-    if (past_.count(second.param) > 0 || Summands(second.param).size() > 1) continue;
+    if (past_.count(second.param) > 0 || SummandsOf(second.param).size() > 1) continue;
     if (flow_.IsMask(name) || positions_.count(name) > 0) continue;
     if (!floats && (NamedPosition(name) || flow_.IsPosition(name))) continue;
     tokens_input_ = name;

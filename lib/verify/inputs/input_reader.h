@@ -15,9 +15,6 @@
 
 namespace kvlift::internal {
 
-// Returns the terms of a sum that a dimension is named by: "P", "S" for "P + S".
-std::vector<std::string> Summands(const std::string& text);
-
 // Reads caches and the names of sizes first, and then each input with all that it may mean.
 class InputReader {
  public:

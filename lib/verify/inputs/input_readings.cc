@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "fmt/format.h"
+#include "ir/declared_sizes.h"
 #include "verify/inputs/input_reader.h"
 
 namespace kvlift::internal {
@@ -16,20 +17,6 @@ constexpr size_t kMaxReadings = 16;
 
 }  // namespace
 
-std::vector<std::string> Summands(const std::string& text) {
-  std::vector<std::string> parts;
-  std::string part;
-  for (char c : text + "+") {
-    if (c == '+') {
-      parts.push_back(part);
-      part.clear();
-    } else if (c != ' ') {
-      part += c;
-    }
-  }
-  return parts;
-}
-
 std::vector<Axis> InputReader::AxisOptions(const std::string& name, const Dims& dims, size_t k,
                                            bool whole, bool mask) const {
   const Dim& dim = dims[k];
@@ -37,7 +24,7 @@ std::vector<Axis> InputReader::AxisOptions(const std::string& name, const Dims& 
   const bool last = k + 1 == dims.size(), first = k == 0;
   if (wide != wide_.end() && wide->second == static_cast<int>(k)) return {{Extent::kKeys, 0}};
   if (dim.value) return StaticOptions(*dim.value, dims, k, whole, mask);
-  const auto parts = Summands(dim.param);
+  const auto parts = SummandsOf(dim.param);
   if (parts.size() > 1 && std::any_of(parts.begin(), parts.end(),
                                       [&](const std::string& p) { return past_.count(p) > 0; })) {
     return {{Extent::kKeys, 0}};
