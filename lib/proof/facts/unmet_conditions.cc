@@ -32,6 +32,7 @@ class Reader {
       if (pair_.IsOfAfter(assumption.node)) continue;
       for (Expr part : sym::ConjunctsOf(assumption.predicate)) {
         known_.insert(twins_.Normal(part, Facts{}));
+        known_of_all_.insert(OfAllPlaces(twins_.Normal(part, Facts{})));
       }
     }
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
@@ -59,7 +60,9 @@ class Reader {
     for (const sym::Assumption& assumption : forms_.assumptions()) {
       if (!pair_.IsOfAfter(assumption.node)) continue;
       for (Expr part : sym::ConjunctsOf(assumption.predicate)) {
-        if (MustFit(part, assumption.reason) && !Holds(part)) Add(assumption.node, assumption.text);
+        if (assumption.reason == sym::AssumptionReason::kFinite) continue;
+        const bool shown = part->has_index() ? HoldsAtAllPlaces(part) : Holds(part);
+        if (!shown) Add(assumption.node, assumption.text);
       }
     }
     for (const auto& [n, write] : writes) ReadWrite(n, write);
@@ -94,6 +97,25 @@ class Reader {
     mine = AtLongest(pool_, mine);
     if (mine->is_integer(1) || known_.contains(mine) || IsOfNoEmptyStep(forms_, mine)) return true;
     return Follows(pool_.And(twins_.Fits(), written_), mine, facts);
+  }
+
+  // Returns true if the condition about each element of inputs holds, or is one of the source's.
+  bool HoldsAtAllPlaces(Expr condition) {
+    const Expr mine = twins_.Translate(condition, pool_.Index(0), Facts{});
+    if (mine == nullptr) return false;
+    if (!mine->has_index() && sym::LoadsOf(mine).empty()) return Holds(condition);
+    return known_of_all_.contains(OfAllPlaces(mine));
+  }
+
+  // Returns a condition about the elements of inputs without saying which: a condition of an
+  // operator is one of all elements.
+  Expr OfAllPlaces(Expr condition) {
+    sym::Pool::Substitution s;
+    for (Expr load : sym::LoadsOf(condition)) {
+      const std::vector<Expr> none(load->args().size(), pool_.Integer(0));
+      s.atoms[load] = pool_.Load(load->source(), none);
+    }
+    return pool_.Substitute(condition, s, Facts{});
   }
 
   // Returns true if a condition in the source's sizes follows from `fits`, or from that together
@@ -297,16 +319,13 @@ class Reader {
   const Correspondence& twins_;
   Equality& equality_;
   absl::flat_hash_set<Expr> known_;  // conditions that the source's operators enforce as well
-  Expr written_ = pool_.True();      // the rows of all writes lie inside their buffers
-  Expr source_fits_ = pool_.True();  // bounds that the source's operators need
+  absl::flat_hash_set<Expr> known_of_all_;  // those about elements of inputs (OfAllPlaces)
+  Expr written_ = pool_.True();             // the rows of all writes lie inside their buffers
+  Expr source_fits_ = pool_.True();         // bounds that the source's operators need
   UnmetConditions found_;
 };
 
 }  // namespace
-
-bool MustFit(Expr condition, sym::AssumptionReason reason) {
-  return reason != sym::AssumptionReason::kFinite && !condition->has_index();
-}
 
 bool IsOfNoEmptyStep(sym::Forms& forms, Expr condition) {
   sym::Pool& pool = forms.pool();

@@ -133,9 +133,8 @@ class Prover {
     for (const sym::Assumption& assumption : forms_.assumptions()) {
       const auto kind = KindOf(assumption.reason);
       // The conditions of the converted model's own nodes were checked
-      // (proof/facts/unmet_conditions.h), apart from indices that differ by element and from finite
-      // data.
-      const bool shown = MustFit(assumption.predicate, assumption.reason);
+      // (proof/facts/unmet_conditions.h), apart from finite data.
+      const bool shown = assumption.reason != sym::AssumptionReason::kFinite;
       if (pair_.IsOfAfter(assumption.node) && shown) continue;
       const bool of_emptiness = assumption.reason == sym::AssumptionReason::kNotEmpty;
       if (of_emptiness && HoldsInEveryStep(forms_, assumption.predicate, twins_.past())) continue;

@@ -6,12 +6,19 @@
 namespace kvlift::sym::internal {
 namespace {
 
-// Ranks forms of a dimension: constants first, then expressions of declared symbols, internal
-// symbols and data last.
+// Returns true for a sum with a negative term, such as T - P.
+bool Subtracts(Expr e) {
+  return e->kind() == Kind::kSum &&
+         std::any_of(e->terms().begin(), e->terms().end(),
+                     [](const Term& term) { return term.coefficient < 0 && !term.atoms.empty(); });
+}
+
+// Ranks forms of a dimension: constants first, then sums of declared symbols, symbols, differences
+// of them, and internal symbols and data last.
 int Preference(const Pool&, Expr e) {
   if (e->kind() == Kind::kInteger) return 100;
   if (!SourcesOf(e).empty()) return 0;
-  int score = e->kind() == Kind::kSum ? 30 : e->kind() == Kind::kDim ? 20 : 10;
+  int score = Subtracts(e) ? 15 : e->kind() == Kind::kSum ? 30 : e->kind() == Kind::kDim ? 20 : 10;
   for (const DimSymbol& dim : DimsOf(e)) {
     if (dim.is_internal()) score -= 12;
   }
@@ -71,8 +78,8 @@ std::optional<DimSymbol> FreeAxis(Expr size, Expr other) {
 }
 
 // Returns the length of an axis, declared by a mask or another integer input, with which the two
-// extents are equal for all other sizes: `other`, or the divisor of a quotient in `own`. nullopt if
-// there is none.
+// extents are equal for all other sizes: `other`, the divisor of a quotient in `own`, or what a sum
+// lacks to be `other`. nullopt if there is none.
 std::optional<std::pair<DimSymbol, Expr>> MadeEqualByHost(Engine& engine, Expr own, Expr other) {
   Pool& pool = engine.pool();
   std::vector<Expr> lengths = {other};
@@ -80,7 +87,10 @@ std::optional<std::pair<DimSymbol, Expr>> MadeEqualByHost(Engine& engine, Expr o
   for (const DimSymbol& dim : DimsOf(own)) {
     if (!engine.OriginOf(dim) || ContainsDim(other, dim)) continue;
     if (!engine.IsOnlyOfIntegers(dim) && own->kind() != Kind::kFloorDiv) continue;
-    for (Expr length : lengths) {
+    std::vector<Expr> all = lengths;
+    const auto linear = LinearIn(pool, own, pool.Dim(dim));
+    if (linear && linear->coefficient == 1) all.push_back(pool.Sub(other, linear->rest));
+    for (Expr length : all) {
       if (ContainsDim(length, dim)) continue;
       Pool::Substitution s;
       s.dims[dim] = length;
@@ -131,10 +141,12 @@ bool Engine::MayBeTakenAsEqual(NodeId node, Expr a, Expr b) {
     if (!compared) taken_[axis] = length;
     return true;
   };
-  if (const auto axis = FreeAxis(x, y)) return take(*axis, y);
-  if (const auto axis = FreeAxis(y, x)) return take(*axis, x);
+  if (const auto axis = FreeAxis(x, y); axis && !Subtracts(y)) return take(*axis, y);
+  if (const auto axis = FreeAxis(y, x); axis && !Subtracts(x)) return take(*axis, x);
   if (const auto made = MadeEqualByHost(*this, x, y)) return take(made->first, made->second);
   if (const auto made = MadeEqualByHost(*this, y, x)) return take(made->first, made->second);
+  if (const auto axis = FreeAxis(x, y)) return take(*axis, y);
+  if (const auto axis = FreeAxis(y, x)) return take(*axis, x);
   return false;
 }
 

@@ -59,7 +59,8 @@ class ForwardBounds {
   Expr FromEnd(Expr bound) {
     const Expr place = pool_.Add(extent_, bound);
     if (Holds(place)) return place;
-    if (c_.engine().DependsOnData(bound)) {
+    // The host chooses the length of a mask, and so that there are as many elements.
+    if (c_.engine().DependsOnData(bound) || IsOfHost(extent_)) {
       Need(place);
       return place;
     }
