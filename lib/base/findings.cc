@@ -27,7 +27,7 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Offset, length, type, shape and file size must agree before anything is read.",
      "Export the model again, or check that the data file is complete."},
     {"KV007", "function-calls",
-     "model-local functions that call themselves, stand twice or are operators of ONNX",
+     "model-local functions that call themselves, stand twice or may be operators of the runtime",
      "ONNX forbids the first two; it leaves to runtimes which of two operators of one name "
      "they run.",
      "Correct or rename the functions."},

@@ -368,6 +368,22 @@ TEST(ExecSession, NamesTheOperatorWithoutKernel) {
   EXPECT_THAT(std::string(program.status().message()), HasSubstr("\"pool\""));
 }
 
+// An optional operand with a name is given, although its data is sparse.
+TEST(ExecSession, RefusesSparseInitializers) {
+  const auto text = "g (float[2] x, float[2] bias) => (float[2] y) { y = Clip(x, bias) }";
+  auto model = std::make_shared<onnx::ModelProto>(Parse(text)->model());
+  onnx::GraphProto& graph = *model->mutable_graph();
+  graph.mutable_input()->RemoveLast();
+  onnx::SparseTensorProto& sparse = *graph.add_sparse_initializer();
+  sparse.mutable_values()->set_name("bias");
+  sparse.mutable_values()->set_data_type(kFloat);
+  auto built = Graph::Build(model);
+  ASSERT_TRUE(built.ok()) << built.status();
+  const auto program = Program::Compile(std::make_shared<Graph>(*std::move(built)), {});
+  ASSERT_FALSE(program.ok());
+  EXPECT_THAT(std::string(program.status().message()), HasSubstr("bias, a sparse initializer"));
+}
+
 TEST(ExecSession, IfRunsOneBranchOnCapturedValues) {
   const auto program = Compile(
       "g (bool c, float[2] x) => (float[2] y) { k = Neg(x)\n"

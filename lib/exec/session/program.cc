@@ -186,11 +186,26 @@ class Compiler {
     return !graph_.outputs(n).empty();
   }
 
+  // Refuses values without data: an omitted operand has no name, so that one with a name is given.
+  absl::Status CheckValues(NodeId n) const {
+    for (const auto& operands : {graph_.inputs(n), graph_.captures(n)}) {
+      for (const ValueId v : operands) {
+        const bool given = v == kNoValue || protos_[v] != nullptr || graph_.is_graph_input(v) ||
+                           graph_.producer(v) != kNoNode;
+        if (given) continue;
+        return absl::UnimplementedError(
+            fmt::format("{} reads {}, a sparse initializer", NodeLabel(graph_, n), graph_.name(v)));
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status FindKernels() {
     defs_.assign(graph_.num_nodes(), nullptr);
     impl_.calls.resize(graph_.num_nodes());
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (IsConstantNode(n)) continue;
+      KV_RETURN_IF_ERROR(CheckValues(n));
       const onnx::NodeProto& node = graph_.node(n);
       const int64_t version = OpsetOf(graph_.model(), node.domain());
       if (const int64_t newest = NewestOpset(node.domain()); version > newest) {

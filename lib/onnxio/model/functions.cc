@@ -52,6 +52,7 @@ class CallGraph {
 
   absl::Status Check() {
     if (model_.functions().empty()) return absl::OkStatus();
+    constexpr std::string_view kRuntime = "com.microsoft";
     for (const auto& function : model_.functions()) {
       const int index = static_cast<int>(index_.size());
       if (!index_.try_emplace(KeyOf(function, function.name()), index).second) {
@@ -60,6 +61,11 @@ class CallGraph {
       if (IsOperatorOfOnnx(model_, function)) {
         return Wrong("has the name of an operator of ONNX: runtimes choose which one they run",
                      function.name());
+      }
+      if (function.domain() == kRuntime) {
+        return Wrong(
+            "is in ONNX Runtime's domain com.microsoft: runtimes choose which one they run",
+            function.name());
       }
     }
     for (const auto& function : model_.functions()) {
