@@ -116,6 +116,7 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
     proof.not_tried = std::string(source.status().message());
     return proof;
   }
+  SeparateWindowLengths(relation, &*source);
   for (onnx::ModelProto* model : {&*source, &*result}) {
     DeclareSizes(FixedSizesOf(*model), model->mutable_graph());
   }

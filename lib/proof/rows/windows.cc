@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
+
 namespace kvlift {
 
 using sym::Expr;
@@ -52,6 +54,33 @@ std::optional<WindowOfRows> ReadWindow(const GraphPair& pair, const ManifestCach
   const auto found = LastOf(pool, later.shape[axis]);
   if (!found) return std::nullopt;
   return WindowOfRows{found->second, before.shape[axis], found->first};
+}
+
+void SeparateWindowLengths(const Manifest& relation, onnx::ModelProto* source) {
+  const auto window_of = [&](const std::string& input) {
+    const auto cache = std::find_if(
+        relation.caches.begin(), relation.caches.end(), [&](const ManifestCache& one) {
+          return one.source.kind == UpdateKind::kWindow && one.source.input == input;
+        });
+    return cache == relation.caches.end() ? nullptr : &*cache;
+  };
+  auto& inputs = *source->mutable_graph()->mutable_input();
+  absl::flat_hash_set<std::string> others;  // names that inputs declare which are no windows
+  for (const onnx::ValueInfoProto& input : inputs) {
+    if (window_of(input.name()) != nullptr) continue;
+    for (const auto& dim : input.type().tensor_type().shape().dim()) {
+      others.insert(dim.dim_param());
+    }
+  }
+  for (onnx::ValueInfoProto& input : inputs) {
+    const ManifestCache* cache = window_of(input.name());
+    if (cache == nullptr || !input.type().tensor_type().has_shape()) continue;
+    auto* shape = input.mutable_type()->mutable_tensor_type()->mutable_shape();
+    const int64_t axis = cache->source.axis;
+    if (axis < 0 || axis >= shape->dim_size()) continue;
+    auto* dim = shape->mutable_dim(static_cast<int>(axis));
+    if (others.contains(dim->dim_param())) dim->clear_dim_param();
+  }
 }
 
 std::vector<SourceCase> WindowCases(const Manifest& relation) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "contract/manifest.h"
+#include "onnx/onnx_pb.h"
 #include "proof/graphs/pair.h"
 #include "proof/lower/branches.h"
 
@@ -26,5 +27,9 @@ std::optional<WindowOfRows> ReadWindow(const GraphPair& pair, const ManifestCach
 // Returns the kinds of step to prove: one while windows fill and one once they are full, if any
 // cache is a window or a ring; otherwise one for all steps.
 std::vector<SourceCase> WindowCases(const Manifest& relation);
+
+// Removes the names of row axes that caches with a window share with other inputs: once a window is
+// full, its past has fewer rows than the others, whatever the model declares.
+void SeparateWindowLengths(const Manifest& relation, onnx::ModelProto* source);
 
 }  // namespace kvlift

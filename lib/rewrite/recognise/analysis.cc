@@ -19,6 +19,7 @@
 #include "rewrite/recognise/axis_letters.h"
 #include "rewrite/recognise/input_assumptions.h"
 #include "rewrite/recognise/visibility.h"
+#include "rewrite/recognise/window_lengths.h"
 #include "sym/forms/fixed_sizes.h"
 #include "sym/forms/keeps_value.h"
 
@@ -339,10 +340,7 @@ Candidates CandidatesFor(const ConvertOptions& options, Analysis& a) {
   return candidates;
 }
 
-}  // namespace
-
-absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis* analysis) {
-  Analysis& a = *analysis;
+void FindCaches(RuleTable rules, const ConvertOptions& options, Analysis& a) {
   Candidates candidates = CandidatesFor(options, a);
   a.near_misses = std::move(candidates.near_misses);
   a.states = std::move(candidates.states);
@@ -353,6 +351,21 @@ absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis*
     ReplaceByNormalisation(a.normalised, &a.caches.back().candidate.if_unmatched);
   }
   MatchCaches(rules, options, a);
+}
+
+}  // namespace
+
+absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis* analysis) {
+  Analysis& a = *analysis;
+  FindCaches(rules, options, a);
+  KV_ASSIGN_OR_RETURN(auto separated, WithWindowLengths(*a.graph, a.updates));
+  if (separated != nullptr) {
+    a.graph = std::move(separated);
+    a.forms = std::make_unique<sym::Forms>(*a.graph);
+    a.caches.clear();
+    a.updates.clear();
+    FindCaches(rules, options, a);
+  }
   SetStatesAside(a);
   MatchAttention(rules, a);
   for (AnalysedAttention& attention : a.attention) {

@@ -1,0 +1,62 @@
+#include "rewrite/recognise/window_lengths.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "base/status.h"
+#include "fmt/format.h"
+
+namespace kvlift {
+namespace {
+
+// The rows of a past that keeps a window.
+struct Rows {
+  int axis = 0;
+  int64_t window = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const Graph>> WithWindowLengths(
+    const Graph& graph, absl::Span<const CacheUpdate> updates) {
+  absl::flat_hash_map<std::string, Rows> windows;  // by input
+  for (const CacheUpdate& update : updates) {
+    if (const auto window = update.window()) {
+      windows[graph.name(update.pair.past)] = {update.axis, *window};
+    }
+  }
+  // By name: the window whose rows it counts; 0 for anything else.
+  absl::flat_hash_map<std::string, int64_t> counted;
+  absl::flat_hash_set<std::string> shared;
+  for (const onnx::ValueInfoProto& input : graph.proto().input()) {
+    const auto found = windows.find(input.name());
+    const auto& dims = input.type().tensor_type().shape().dim();
+    for (int k = 0; k < dims.size(); ++k) {
+      if (dims[k].dim_param().empty()) continue;
+      const bool rows = found != windows.end() && found->second.axis == k;
+      const int64_t window = rows ? found->second.window : 0;
+      const auto [it, fresh] = counted.try_emplace(dims[k].dim_param(), window);
+      if (!fresh && it->second != window) shared.insert(dims[k].dim_param());
+    }
+  }
+  if (shared.empty() || windows.empty()) return nullptr;
+  auto renamed = std::make_shared<onnx::ModelProto>(graph.model());
+  bool any = false;
+  for (onnx::ValueInfoProto& input : *renamed->mutable_graph()->mutable_input()) {
+    const auto found = windows.find(input.name());
+    if (found == windows.end() || !input.type().tensor_type().has_shape()) continue;
+    auto* shape = input.mutable_type()->mutable_tensor_type()->mutable_shape();
+    if (found->second.axis >= shape->dim_size()) continue;
+    auto* dim = shape->mutable_dim(found->second.axis);
+    if (!shared.contains(dim->dim_param())) continue;
+    dim->set_dim_param(fmt::format("{} within {}", dim->dim_param(), found->second.window));
+    any = true;
+  }
+  if (!any) return nullptr;
+  KV_ASSIGN_OR_RETURN(Graph result, Graph::Build(std::move(renamed)));
+  return std::make_shared<const Graph>(std::move(result));
+}
+
+}  // namespace kvlift

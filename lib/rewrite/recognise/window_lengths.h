@@ -1,0 +1,22 @@
+// Names for the lengths of pasts that keep a window.
+//
+// Exporters name the row axes of all pasts alike, although a past that keeps the last W rows has
+// fewer than the others once it is full. Lengths that the graph reads from either would be taken
+// for each other.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "ir/graph.h"
+#include "rewrite/types/cache_update.h"
+
+namespace kvlift {
+
+// Returns the graph in which no cache that keeps a window shares the name of its rows with other
+// inputs or with a window of another size; null if none does. Values keep their ids.
+absl::StatusOr<std::shared_ptr<const Graph>> WithWindowLengths(
+    const Graph& graph, absl::Span<const CacheUpdate> updates);
+
+}  // namespace kvlift
