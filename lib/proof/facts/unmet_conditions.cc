@@ -61,7 +61,8 @@ class Reader {
       if (!pair_.IsOfAfter(assumption.node)) continue;
       for (Expr part : sym::ConjunctsOf(assumption.predicate)) {
         if (assumption.reason == sym::AssumptionReason::kFinite) continue;
-        const bool shown = part->has_index() ? HoldsAtAllPlaces(part) : Holds(part);
+        const bool of_index = assumption.reason == sym::AssumptionReason::kInside;
+        const bool shown = part->has_index() ? HoldsAtAllPlaces(part, of_index) : Holds(part);
         if (!shown) Add(assumption.node, assumption.text);
       }
     }
@@ -100,10 +101,11 @@ class Reader {
   }
 
   // Returns true if the condition about each element of inputs holds, or is one of the source's.
-  bool HoldsAtAllPlaces(Expr condition) {
+  // `of_index`: it says that an index lies inside; where sizes alone decide, the ledger says so.
+  bool HoldsAtAllPlaces(Expr condition, bool of_index) {
     const Expr mine = twins_.Translate(condition, pool_.Index(0), Facts{});
     if (mine == nullptr) return false;
-    if (!mine->has_index() && sym::LoadsOf(mine).empty()) return Holds(condition);
+    if (sym::LoadsOf(mine).empty()) return mine->has_index() ? of_index : Holds(condition);
     return known_of_all_.contains(OfAllPlaces(mine));
   }
 
@@ -326,6 +328,11 @@ class Reader {
 };
 
 }  // namespace
+
+bool IsOfLedger(const sym::Assumption& assumption) {
+  return assumption.reason == sym::AssumptionReason::kFinite ||
+         (assumption.reason == sym::AssumptionReason::kInside && assumption.predicate->has_index());
+}
 
 bool IsOfNoEmptyStep(sym::Forms& forms, Expr condition) {
   sym::Pool& pool = forms.pool();

@@ -19,11 +19,14 @@ using UnmetConditions = std::vector<std::pair<std::string, std::string>>;
 
 // Returns the conditions of the converted model's own operators that are not shown: sizes that must
 // be equal, writes that must lie inside a buffer, axes that must not be empty, integers that must
-// be small. That data is finite is not among them: it enters the ledger. A condition is shown if it
-// follows from the conditions of the source's operators, from the manifest, and from P + S
-// rows fitting into the slots.
+// be small. Those that IsOfLedger names are among them if they are about elements of inputs. A
+// condition is shown if it follows from the conditions of the source's operators, from the
+// manifest, and from P + S rows fitting into the slots.
 UnmetConditions UnmetConditionsOf(const GraphPair& pair, const Correspondence& twins,
                                   Equality& equality);
+// Returns true if the assumption enters the ledger wherever it is made: that data is finite, and
+// that indices which differ by element lie inside (proof/facts/lookups.h).
+bool IsOfLedger(const sym::Assumption& assumption);
 // Returns true if the condition says that a size of an input is at least 1, which holds because a
 // step has at least one sequence and one token.
 bool IsOfNoEmptyStep(sym::Forms& forms, sym::Expr condition);

@@ -132,10 +132,9 @@ class Prover {
     NameLimit(&proof);
     for (const sym::Assumption& assumption : forms_.assumptions()) {
       const auto kind = KindOf(assumption.reason);
-      // The conditions of the converted model's own nodes were checked
-      // (proof/facts/unmet_conditions.h), apart from finite data.
-      const bool shown = assumption.reason != sym::AssumptionReason::kFinite;
-      if (pair_.IsOfAfter(assumption.node) && shown) continue;
+      // The other conditions of the converted model's own nodes were checked
+      // (proof/facts/unmet_conditions.h).
+      if (pair_.IsOfAfter(assumption.node) && !IsOfLedger(assumption)) continue;
       const bool of_emptiness = assumption.reason == sym::AssumptionReason::kNotEmpty;
       if (of_emptiness && HoldsInEveryStep(forms_, assumption.predicate, twins_.past())) continue;
       if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
