@@ -68,6 +68,16 @@ TEST_F(ExprTable, QuotientsOfIntegersAreBoundedByIntegers) {
   EXPECT_FALSE(pool_.Le(pool_.Mul(N(2), half), pool_.Add(real, N(2)), facts)->is_integer(1));
 }
 
+TEST_F(ExprTable, AssumedConditionsDecideWhatComparisonsSelect) {
+  const Expr start = pool_.Load(7, {}), negative = pool_.Lt(start, N(0), Facts{});
+  const Expr place = pool_.Select(negative, pool_.Add(start, N(32)), start);
+  const Expr inside = pool_.Le(N(0), place, Facts{});
+  ASSERT_EQ(inside->kind(), Kind::kLe);
+  EXPECT_EQ(pool_.Assume(inside, negative, true, Facts{}),
+            pool_.Le(N(0), pool_.Add(start, N(32)), Facts{}));
+  EXPECT_TRUE(pool_.Assume(inside, negative, false, Facts{})->is_integer(1));
+}
+
 // Slot t mod C of a ring, where S tokens follow W of them at most.
 TEST_F(ExprTable, BoundsOfDimsTellWhatFitsARing) {
   const Expr c = pool_.Dim("C", 4), p = pool_.Dim("P", 0), left = pool_.Dim("L", 1);

@@ -15,6 +15,19 @@ constexpr int64_t kSize = 1 << 20;  // any large size
 // 20,000.
 constexpr int64_t kMostSteps = 60000;
 
+// Returns the condition by which a comparison selects a number; null if there is none.
+Expr AskedBy(Expr comparison) {
+  if (comparison->kind() != Kind::kLe && comparison->kind() != Kind::kEq) return nullptr;
+  const Expr e = comparison->args()[0];
+  if (e->kind() == Kind::kSelect) return e->args()[0];
+  for (const sym::Term& term : e->terms()) {
+    for (Expr atom : term.atoms) {
+      if (atom->kind() == Kind::kSelect) return atom->args()[0];
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 bool Equality::TakesLong() const { return pool_.num_steps() - begun_ > kMostSteps; }
@@ -47,9 +60,24 @@ bool Equality::Holds(Expr mine, Expr theirs, Expr known, const Facts& facts) {
 
 bool Equality::Follows(Expr premise, Expr conclusion, const Facts& facts) {
   begun_ = pool_.num_steps();
-  const bool follows = Implies(pool_.And(premise, premise_), conclusion, facts);
+  const bool follows = FollowsInAllCases(pool_.And(premise, premise_), conclusion, facts, 0);
   Record(follows, conclusion, pool_.True(), premise, facts);
   return follows;
+}
+
+bool Equality::FollowsInAllCases(Expr premise, Expr conclusion, const Facts& facts, int depth) {
+  constexpr int kMostConditions = 3;
+  if (Implies(premise, conclusion, facts)) return true;
+  const Expr condition = AskedBy(conclusion);
+  if (condition == nullptr || depth >= kMostConditions) return false;
+  for (const bool truth : {true, false}) {
+    const Expr asked = truth ? condition : pool_.Not(condition);
+    const Expr here = pool_.And(pool_.Assume(premise, condition, truth, facts), asked);
+    if (IsImpossible(here, facts)) continue;
+    const Expr then = pool_.Assume(conclusion, condition, truth, facts);
+    if (!FollowsInAllCases(here, then, facts, depth + 1)) return false;
+  }
+  return true;
 }
 
 bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts, int depth) {

@@ -45,6 +45,10 @@ class Equality {
   // either.
   bool InBothCases(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts,
                    int depth);
+  // Returns true if the conclusion holds wherever the premise does, in each case of the conditions
+  // by which the conclusion selects numbers.
+  bool FollowsInAllCases(sym::Expr premise, sym::Expr conclusion, const sym::Facts& facts,
+                         int depth);
   // Returns true if q holds wherever p does.
   bool Implies(sym::Expr p, sym::Expr q, const sym::Facts& facts);
   // Returns true if p never holds.

@@ -393,7 +393,11 @@ class Assumer {
         return pool_.False();
       }
     }
-    return q;
+    // A number in the comparison may be selected by a condition that is decided.
+    const Expr before = q->args()[0], after = Visit(before);
+    if (after == before) return q;
+    const Expr zero = pool_.Integer(0);
+    return q->kind() == Kind::kLe ? pool_.Le(after, zero, facts_) : pool_.Eq(after, zero, facts_);
   }
 
   Pool& pool_;
