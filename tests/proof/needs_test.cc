@@ -70,6 +70,12 @@ TEST(Needs, IntegersAreSmallBecauseTheSourceNeedsThemSo) {
   EXPECT_NE(Unproved(ProofOfPair(kCase, {}, mine)), "");
 }
 
+TEST(Needs, AnAttentionHasBothPastsOrNone) {
+  const std::string none = "\"\", \"\", \"/kvlift/shared/nonpad_kv_seqlen\")";
+  const std::string values = "\"\", write_indices, \"/kvlift/shared/nonpad_kv_seqlen\")";
+  EXPECT_NE(Unproved(ProofOfPair(kCase, {}, {{none, values}})), "");
+}
+
 // The explicit mask hides all that a larger number of valid keys would add.
 TEST(Needs, NoMoreKeysAreValidThanThereAre) {
   const auto c = LoadCase(KVLIFT_TESTDATA_DIR "/rewrites/decomposed_attention_read_full.onnxtxt");

@@ -157,7 +157,9 @@ bool AttentionReader::ReadSinkColumn(ValueId mask, const MaskShape& shape, Expr 
 }
 
 Expr AttentionReader::PastOf(NodeId node) {
-  if (Input(node, 4) == kNoValue) return pool_.Integer(0);
+  const bool keys = Input(node, 4) != kNoValue, values = Input(node, 5) != kNoValue;
+  if (!keys && !values) return pool_.Integer(0);
+  if (!keys || !values) return nullptr;
   const sym::Form key = forms_.Of(Input(node, 4)), value = forms_.Of(Input(node, 5));
   const bool read = key.known_rank && value.known_rank && key.shape.size() == 4 &&
                     value.shape.size() == 4 && Input(node, 6) == kNoValue;

@@ -5,11 +5,13 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "fmt/format.h"
 #include "onnxio/model/functional_form.h"
 #include "rewrite/lower/fused_lowering.h"
+#include "sym/forms/forms.h"
 
 namespace kvlift {
 namespace fused {
@@ -147,12 +149,57 @@ bool LowerAttention(Lowering& l, NodeId n) {
   return true;
 }
 
+// Returns true if rows of a real graph input are among the value's, as those of a past are.
+bool HoldsRowsOfInput(sym::Forms& forms, ValueId v) {
+  const Graph& graph = forms.graph();
+  const sym::Form& form = forms.Of(v);
+  if (!form.known_rank) return false;
+  const std::vector<ValueId> sources = sym::SourcesOf(form.element);
+  return std::any_of(sources.begin(), sources.end(), [&](ValueId source) {
+    return graph.is_graph_input(source) && IsFloatType(graph.type(source).elem_type);
+  });
+}
+
+// Lowers an Attention over [B, T, N * D] that the graph puts behind a past to one with an axis of
+// heads.
+bool SplitFlatAttention(Lowering& l, sym::Forms& forms, NodeId n) {
+  const Graph& graph = l.graph();
+  const onnx::NodeProto& node = graph.node(n);
+  if (!graph.Is(n, "Attention") || l.has(n, 4) || l.has(n, 5) || l.has(n, 6)) return false;
+  for (int output = 1; output <= 3; ++output) {
+    if (!l.out(n, output).empty()) return false;
+  }
+  const int64_t q_heads = IntAttribute(node, "q_num_heads", 0);
+  const int64_t kv_heads = IntAttribute(node, "kv_num_heads", 0);
+  if (q_heads < 1 || kv_heads < 1) return false;
+  for (const int input : {0, 1, 2}) {
+    if (l.Rank(n, input) != 3) return false;
+  }
+  if (!HoldsRowsOfInput(forms, graph.inputs(n)[1]) &&
+      !HoldsRowsOfInput(forms, graph.inputs(n)[2])) {
+    return false;
+  }
+  const int64_t size = l.Extent(n, 2, 2);
+  if (size < 1 || size % kv_heads != 0) return false;
+  l.Scope(n);
+  NodeBuilder::Inputs inputs = {l.SplitHeads(l.in(n, 0), q_heads, "query"),
+                                l.SplitHeads(l.in(n, 1), kv_heads, "key"),
+                                l.SplitHeads(l.in(n, 2), kv_heads, "value")};
+  if (l.has(n, 3)) inputs.push_back(l.in(n, 3));
+  const auto attributes = Without(node, {"q_num_heads", "kv_num_heads"});
+  l.patch().remove_nodes.insert(n);
+  l.JoinHeads(l.nodes().Add("Attention", inputs, "Attention", attributes),
+              size / kv_heads * q_heads, l.out(n, 0));
+  return true;
+}
+
 // Returns true if the node may have to be lowered. Most models have none.
 bool MayMatter(const onnx::NodeProto& node) {
   if (!node.domain().empty() && node.domain() != "ai.onnx") return true;
   constexpr int kPast = 4;
   return node.op_type() == "SimplifiedLayerNormalization" || node.op_type() == "Einsum" ||
-         (node.op_type() == "Attention" && node.input_size() > kPast);
+         (node.op_type() == "Attention" &&
+          (node.input_size() > kPast || FindAttribute(node, "q_num_heads") != nullptr));
 }
 
 }  // namespace fused
@@ -163,10 +210,12 @@ absl::Status LowerFused(Normalised* result) {
   KV_ASSIGN_OR_RETURN(const Graph graph,
                       Graph::Build(std::make_shared<const onnx::ModelProto>(result->model)));
   fused::Lowering l(graph);
+  sym::Forms forms(graph);
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     if (fused::ReplaceNormalization(l, n) || fused::LowerAttention(l, n) ||
-        fused::LowerMultiHeadAttention(l, n) || fused::LowerGroupQueryAttention(l, n) ||
-        fused::LowerEinsumProduct(l, n) || fused::ReportCarrier(l, n)) {
+        fused::SplitFlatAttention(l, forms, n) || fused::LowerMultiHeadAttention(l, n) ||
+        fused::LowerGroupQueryAttention(l, n) || fused::LowerEinsumProduct(l, n) ||
+        fused::ReportCarrier(l, n)) {
       continue;
     }
   }
