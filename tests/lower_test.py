@@ -60,10 +60,10 @@ class LowerTest(unittest.TestCase):
     def at(self, name):
         return os.path.join(self.folder, name)
 
-    def converted(self, name):
+    def converted(self, name, *flags):
         path = self.at(name + ".onnx")
         done("convert", os.path.join(MODELS, name, "model.onnx"), "-o", path, "--accept",
-             "unproved")
+             "unproved", *flags)
         return path
 
     def lowered(self, path, to, *flags):
@@ -211,6 +211,19 @@ class LowerTest(unittest.TestCase):
         first = onnx.load(out).SerializeToString()
         done("lower", path, "-o", out, *flags, "--force")
         self.assertEqual(onnx.load(out).SerializeToString(), first)
+
+    def test_masks_of_a_fixed_capacity(self):
+        path = self.converted("llama_optimum", "--max-seq-len", "32")
+        for way in ("attention-23", "decomposed"):
+            with self.subTest(way=way):
+                self.assertIn("mask", " ".join(i.name for i in onnx.load(path).graph.input))
+                self.lowered(path, way)
+
+    def test_one_length_for_all_sequences(self):
+        path = self.converted("neg_past_read_twice_ts", "--allow-partial")
+        with open(path.removesuffix(".onnx") + ".kv.json", encoding="utf-8") as file:
+            self.assertTrue(json.load(file)["uniform"])
+        self.lowered(path, "where")
 
     def test_half_precision(self):
         text = """<ir_version: 12, opset_import: ["" : 24]>

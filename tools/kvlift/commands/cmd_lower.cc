@@ -31,9 +31,15 @@ Manifest SameInterface(const Model& lowered, const Model& model) {
                        [](const ManifestCache& c) { return c.layout == c.source.layout; });
   });
   Manifest relation = same == relations.end() ? relations.front() : *same;
+  for (ManifestInput& input : relation.inputs) {
+    if (AsPadded(input) != nullptr) input.as = SameInput{};
+  }
   const auto own = ManifestFromMetadata(*model.proto);
   if (!own.ok()) return relation;
   relation.mode = own->mode;
+  relation.uniform = own->uniform;
+  relation.uniform_reason = own->uniform_reason;
+  relation.limits = own->limits;
   for (ManifestCache& cache : relation.caches) {
     const auto known = std::find_if(own->caches.begin(), own->caches.end(),
                                     [&](const ManifestCache& c) { return c.input == cache.input; });
