@@ -213,9 +213,15 @@ TEST(LintAttention, ValidLengthsWithPastOrPresent) {
 }
 
 TEST(LintAttention, MasksThatDoNotBroadcast) {
-  for (const char* mask : {"bool[2,6]", "bool[3,7]", "bool[2,3,6]", "bool[3,4,3,6]", "bool[6]",
+  for (const char* mask : {"bool[2,6]", "bool[3,7]", "bool[2,3,6]", "bool[3,4,3,6]", "bool",
                            "bool[1,2,4,3,6]", "int64[3,6]"}) {
     EXPECT_THAT(Codes(WithMask(mask).Text()), Contains("KV117")) << mask;
+  }
+}
+
+TEST(LintAttention, MasksOfAnyRankThatBroadcasts) {
+  for (const char* mask : {"bool[6]", "bool[3,6]", "bool[4,3,6]", "bool[2,1,1,6]"}) {
+    EXPECT_THAT(Codes(WithMask(mask).Text()), Not(Contains("KV117"))) << mask;
   }
 }
 

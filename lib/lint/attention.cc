@@ -175,8 +175,8 @@ class AttentionRules {
   void Mask() {
     if (!s_.Has(kMask) || s_.Rank(kMask) < 0) return;
     const int rank = s_.Rank(kMask);
-    if (rank < 2 || rank > 4) {
-      Add("KV117", fmt::format("the mask needs rank 2, 3 or 4, found {}", s_.Show(kMask)));
+    if (rank < 1 || rank > 4) {
+      Add("KV117", fmt::format("the mask needs rank 1, 2, 3 or 4, found {}", s_.Show(kMask)));
       return;
     }
     const auto fits = [&](int from_end, const std::optional<int64_t>& want) {

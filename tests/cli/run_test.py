@@ -166,6 +166,30 @@ class Run(Case):
         self.one_line(err)
         self.assertIn("output y is no tensor", err)
 
+    def test_inputs_that_are_declared_as_no_tensors(self):
+        value = onnx.SequenceProto(name="some letters", elem_type=onnx.SequenceProto.TENSOR)
+        os.makedirs(self.at("in"))
+        with open(self.at("in", "input_0.pb"), "wb") as file:
+            file.write(value.SerializeToString())
+        for declared, kind in (("seq(float[2])", "a sequence"),
+                               ("optional(seq(float[2]))", "an optional")):
+            model = self.model(f"""<ir_version: 10, opset_import: ["" : 18]>
+                g ({declared} x) => ({declared} y) {{ y = Identity (x) }}""")
+            _, err = self.expect(UNREADABLE, "run", model, "--inputs", self.at("in"))
+            self.one_line(err)
+            self.assertIn(f"x is {kind}", err)
+
+    def test_sizes_without_data_cost_no_memory(self):
+        model = self.model("""<ir_version: 10, opset_import: ["" : 18]>
+            g (float[N] x) => (float[N] y) { y = Identity (x) }""")
+        os.makedirs(self.at("in"))
+        for dtype in (TensorProto.FLOAT, TensorProto.STRING, TensorProto.COMPLEX128):
+            with open(self.at("in", "input_0.pb"), "wb") as file:
+                file.write(TensorProto(dims=[2**40], data_type=dtype).SerializeToString())
+            _, err = self.expect(UNREADABLE, "run", model, "--inputs", self.at("in"))
+            self.one_line(err)
+            self.assertIn("0 values or bytes", err)
+
     def test_json(self):
         out, _ = self.expect(DONE, "run", "--json", self.model(ADD), "--inputs", self.inputs(),
                              "--expect", self.expected())

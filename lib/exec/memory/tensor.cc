@@ -134,6 +134,14 @@ absl::Status CopyField(const TensorProto& proto, const Field& field, int64_t cou
   return absl::OkStatus();
 }
 
+constexpr int64_t kMostBytesOfNumber = 8;  // in a typed field
+
+// Returns how many numbers the typed fields hold.
+int64_t NumbersIn(const TensorProto& proto) {
+  return int64_t{proto.float_data_size()} + proto.double_data_size() + proto.int32_data_size() +
+         proto.int64_data_size() + proto.uint64_data_size();
+}
+
 absl::Status CopyTyped(const TensorProto& proto, Tensor& t) {
   const int64_t n = t.size();
   const int bits = ElementBits(t.type());
@@ -236,11 +244,16 @@ absl::StatusOr<Tensor> Tensor::FromProto(const TensorProto& proto, const std::st
     wrapped.mapped_ = mapped && LiesInFile(proto);
     return wrapped;
   }
+  // Memory is asked for only if the data may be there.
+  const bool is_raw = mapped || proto.has_raw_data();
+  if (is_raw && static_cast<int64_t>(raw.bytes.size()) != bytes) {
+    return WrongCount(proto, bytes, static_cast<int64_t>(raw.bytes.size()));
+  }
+  if (!is_raw && bytes / kMostBytesOfNumber > NumbersIn(proto)) {
+    return WrongCount(proto, bytes, NumbersIn(proto));
+  }
   Tensor t(proto.data_type(), shape);
-  if (mapped || proto.has_raw_data()) {
-    if (static_cast<int64_t>(raw.bytes.size()) != bytes) {
-      return WrongCount(proto, bytes, static_cast<int64_t>(raw.bytes.size()));
-    }
+  if (is_raw) {
     if (bytes > 0) std::memcpy(t.data(), raw.bytes.data(), static_cast<size_t>(bytes));
     if (mapped && LiesInFile(proto)) ReleaseRange(raw.bytes.data(), bytes);
     if (t.type() == TensorProto::BOOL) {

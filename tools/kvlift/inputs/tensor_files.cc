@@ -54,6 +54,23 @@ std::optional<int64_t> Position(const fs::path& path, std::string_view prefix) {
   return Number(std::string_view(stem).substr(prefix.size()));
 }
 
+// Returns InvalidArgument if the model declares that the input or output is no tensor.
+absl::Status CheckIsTensor(const Graph& graph, const std::string& name) {
+  for (const auto* values : {&graph.proto().input(), &graph.proto().output()}) {
+    for (const onnx::ValueInfoProto& value : *values) {
+      if (value.name() != name) continue;
+      const char* other = value.type().has_sequence_type()   ? "a sequence"
+                          : value.type().has_optional_type() ? "an optional"
+                          : value.type().has_map_type()      ? "a map"
+                                                             : nullptr;
+      if (other == nullptr) continue;
+      return absl::InvalidArgumentError(
+          fmt::format("{} is {}; only tensors are read", name, other));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<exec::Tensor> ReadTensor(const fs::path& path) {
   KV_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
   absl::StatusOr<exec::Tensor> tensor;
@@ -119,6 +136,7 @@ absl::StatusOr<exec::Feeds> ReadInputs(const std::string& folder, const Graph& g
       return absl::InvalidArgumentError(
           fmt::format("{} belongs to no input of the model", path.string()));
     }
+    KV_RETURN_IF_ERROR(CheckIsTensor(graph, name));
     KV_ASSIGN_OR_RETURN(exec::Tensor tensor, ReadTensor(path));
     if (!feeds.emplace(name, std::move(tensor)).second) {
       return absl::InvalidArgumentError(fmt::format("{}: input {} is given twice", folder, name));
@@ -138,7 +156,9 @@ absl::StatusOr<exec::Fetches> ReadOutputs(const std::string& folder, const Graph
       return absl::InvalidArgumentError(
           fmt::format("{} belongs to no output of the model", path.string()));
     }
-    KV_ASSIGN_OR_RETURN(expected[graph.name(outputs[*k])], ReadTensor(path));
+    const std::string& name = graph.name(outputs[*k]);
+    KV_RETURN_IF_ERROR(CheckIsTensor(graph, name));
+    KV_ASSIGN_OR_RETURN(expected[name], ReadTensor(path));
   }
   if (expected.empty()) {
     return absl::InvalidArgumentError(fmt::format("{} holds no output_K.pb", folder));
