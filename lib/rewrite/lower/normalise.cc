@@ -11,6 +11,15 @@
 
 namespace kvlift {
 
+void Normalised::GiveReason(Finding* finding) const {
+  for (const Finding& refusal : refusals) {
+    if (finding->nodes.empty() || refusal.nodes.front() != finding->nodes.front()) continue;
+    finding->code = refusal.code;
+    finding->text = refusal.text;
+    finding->nodes = refusal.nodes;
+  }
+}
+
 void Normalised::NameSource(std::vector<std::string>* nodes) const {
   std::vector<std::string> named;
   for (std::string& name : *nodes) {

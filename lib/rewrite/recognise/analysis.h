@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -24,6 +25,8 @@ enum class StayCause { kRefused, kConverted, kLeftByOption };
 struct StayReason {
   StayCause cause = StayCause::kRefused;
   Finding finding;
+
+  static StayReason Refused(Finding why) { return {StayCause::kRefused, std::move(why)}; }
 };
 
 struct AnalysedCache {

@@ -1,0 +1,159 @@
+#include "rewrite/recognise/find_caches.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/overloaded.h"
+#include "fmt/format.h"
+#include "rewrite/branches/if_branches.h"
+#include "sym/forms/keeps_value.h"
+
+namespace kvlift {
+namespace {
+
+using sym::Kind;
+
+// Refuses steps of a fixed number of rows above 1: shorter steps, and prompts of different lengths,
+// would have to write padding tokens.
+std::optional<Finding> FixedChunk(const Analysis& a, const CacheUpdate& update) {
+  if (update.new_length->kind() != Kind::kInteger || update.new_length->value() <= 1) {
+    return std::nullopt;
+  }
+  return MakeFinding("KV208",
+                     fmt::format("needs steps of any number of tokens, or of one, found steps that "
+                                 "write {} rows into {}",
+                                 update.new_length->value(), a.graph->name(update.pair.past)),
+                     *a.graph, {update.node}, {update.pair.past, update.pair.present});
+}
+
+// Returns why the rows of a match cannot be written in this mode; nullopt if they can.
+std::optional<Finding> NotInMode(const Analysis& a, const CacheUpdate& update, WriteMode mode) {
+  using Reason = std::optional<Finding>;
+  const auto needs_circular = [&](const char* code, const std::string& text) -> Reason {
+    if (mode == WriteMode::kCircular) return FixedChunk(a, update);
+    return MakeFinding(code, text, *a.graph, {update.node},
+                       {update.pair.past, update.pair.present});
+  };
+  return std::visit(
+      Overloaded{[&](const auto&) { return FixedChunk(a, update); },
+                 [&](const WriteAround& write) {
+                   return needs_circular(
+                       "KV227", fmt::format("needs --mode circular, found slots (s + {}) mod the "
+                                            "capacity",
+                                            sym::ToString(write.start, a.graph.get())));
+                 },
+                 [&](const Fifo&) {
+                   return needs_circular(
+                       "KV205",
+                       "needs rows that stay where they are, or --mode circular, found "
+                       "rows that move to the front");
+                 }},
+      update.how);
+}
+
+// Returns true if --only and --skip let the cache be converted. Patterns match the name of its past
+// or of its present.
+bool Wanted(const Graph& graph, const CachePair& pair, const ConvertOptions& options) {
+  const auto meets = [&](const std::vector<std::string>& patterns) {
+    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+      return fnmatch(pattern.c_str(), graph.name(pair.past).c_str(), 0) == 0 ||
+             fnmatch(pattern.c_str(), graph.name(pair.present).c_str(), 0) == 0;
+    });
+  };
+  return (options.only.empty() || meets(options.only)) && !meets(options.skip);
+}
+
+void MatchCaches(RuleTable rules, const ConvertOptions& options, Analysis& a) {
+  for (AnalysedCache& cache : a.caches) {
+    if (cache.candidate.converted) {
+      cache.reason = StayReason{StayCause::kConverted, cache.candidate.if_unmatched};
+      continue;
+    }
+    cache.reason = StayReason::Refused(cache.candidate.if_unmatched);
+    const CachePair& pair = cache.candidate.pair;
+    if (!Wanted(*a.graph, pair, options)) {
+      cache.reason =
+          StayReason{StayCause::kLeftByOption,
+                     MakeFinding("KV230", "left alone, as --only or --skip asks", *a.graph,
+                                 {a.graph->producer(pair.present)}, {pair.past, pair.present})};
+      continue;
+    }
+    for (const Rule* rule : rules) {
+      if (rule->cache == nullptr) continue;
+      auto result = rule->cache(*a.forms, pair);
+      if (result.match) {
+        if (auto reason = NotInMode(a, *result.match, options.mode)) {
+          cache.reason = StayReason::Refused(*std::move(reason));
+          break;
+        }
+        cache.update_index = static_cast<int>(a.updates.size());
+        a.updates.push_back(*result.match);
+        cache.update = std::move(result.match);
+        cache.reason.reset();
+        break;
+      }
+      if (result.refusal) cache.reason = StayReason::Refused(*std::move(result.refusal));
+    }
+  }
+}
+
+// Returns true for caches of cross-attention: one call computes them, and the host feeds them to
+// later calls.
+bool IsHandedOver(const Graph& graph, ValueId present) {
+  const NodeId n = graph.producer(present);
+  return n != kNoNode && graph.Is(n, "If") &&
+         GivesNothing(graph.node(n), graph.output_index(present));
+}
+
+// Finds the candidates. Caches of which the model sees only numbers of a narrower type get them
+// assumed (Forms::AssumeNumbersOf) where roundings are free, and a reason of their own elsewhere:
+// runtimes that compute half precision in float32 leave out roundings between casts, which shows in
+// float32 results.
+Candidates CandidatesFor(const ConvertOptions& options, Analysis& a) {
+  const auto assume = [&](const auto& types) {
+    auto forms = std::make_unique<sym::Forms>(*a.graph);
+    for (const auto& [past, type] : types) forms->AssumeNumbersOf(past, type);
+    return forms;
+  };
+  const auto cast = sym::CastInputs(*a.graph);
+  if (cast.empty()) return FindCandidates(*a.forms);
+  Candidates candidates = FindCandidates(*assume(cast));
+  std::vector<std::pair<ValueId, ValueId>> pairs;
+  for (const Candidate& c : candidates.pairs) pairs.emplace_back(c.pair.past, c.pair.present);
+  const auto narrow = sym::NumbersOfCaches(*a.graph, pairs);
+  if (narrow.empty()) return FindCandidates(*a.forms);
+  if (options.rounding == Rounding::kFree) {
+    a.forms = assume(narrow);
+    return FindCandidates(*a.forms);
+  }
+  for (Candidate& c : candidates.pairs) {
+    const auto it = narrow.find(c.pair.past);
+    if (it == narrow.end()) continue;
+    c.if_unmatched = MakeFinding(
+        "KV248",
+        fmt::format("needs caches of the type that they are read in, found {} numbers in {} "
+                    "(--rounding free converts them)",
+                    ElementTypeName(it->second), ElementTypeName(a.forms->ElementType(it->first))),
+        *a.graph, {a.graph->producer(c.pair.present)}, {c.pair.past, c.pair.present});
+  }
+  return candidates;
+}
+
+}  // namespace
+
+void FindCaches(RuleTable rules, const ConvertOptions& options, Analysis& a) {
+  Candidates candidates = CandidatesFor(options, a);
+  a.near_misses = std::move(candidates.near_misses);
+  a.states = std::move(candidates.states);
+  for (Candidate& candidate : candidates.pairs) {
+    if (IsHandedOver(*a.graph, candidate.pair.present)) continue;
+    a.caches.emplace_back();
+    a.caches.back().candidate = std::move(candidate);
+    a.normalised.GiveReason(&a.caches.back().candidate.if_unmatched);
+  }
+  MatchCaches(rules, options, a);
+}
+
+}  // namespace kvlift
