@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "rewrite/recognise/match.h"
-#include "rewrite/recognise/score.h"
+#include "rewrite/recognise/attention/match.h"
+#include "rewrite/recognise/attention/score.h"
 #include "rewrite/types/rule.h"
 
 namespace kvlift::rewrites {

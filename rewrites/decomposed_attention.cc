@@ -15,8 +15,8 @@
 #include <cmath>
 
 #include "fmt/format.h"
-#include "rewrite/recognise/match.h"
-#include "rewrite/recognise/score.h"
+#include "rewrite/recognise/attention/match.h"
+#include "rewrite/recognise/attention/score.h"
 #include "rewrite/types/rule.h"
 #include "sym/forms/less_maximum.h"
 

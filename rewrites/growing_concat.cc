@@ -9,8 +9,8 @@
 // exports with a dynamic cache.
 #include "fmt/format.h"
 #include "rewrite/recognise/append.h"
+#include "rewrite/recognise/attention/match.h"
 #include "rewrite/recognise/axis_letters.h"
-#include "rewrite/recognise/match.h"
 #include "rewrite/types/rule.h"
 
 namespace kvlift::rewrites {

@@ -11,8 +11,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "rewrite/recognise/append.h"
+#include "rewrite/recognise/attention/match.h"
 #include "rewrite/recognise/axis_letters.h"
-#include "rewrite/recognise/match.h"
 #include "rewrite/types/rule.h"
 
 namespace kvlift::rewrites {

@@ -5,7 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "ir/graph.h"
-#include "ir/operator_changes.h"
+#include "ir/operators/operator_changes.h"
 #include "onnx/defs/data_type_utils.h"
 #include "onnx/defs/schema.h"
 #include "onnxio/model/model.h"

@@ -1,6 +1,6 @@
 // LIBS: ir
 // The table of elementwise operators against ONNX's schemas.
-#include "ir/operator_traits.h"
+#include "ir/operators/operator_traits.h"
 
 #include <string>
 

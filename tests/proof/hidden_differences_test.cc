@@ -4,7 +4,7 @@
 // may be called proved.
 #include <string>
 
-#include "ir/operator_changes.h"
+#include "ir/operators/operator_changes.h"
 #include "support/proof_pair.h"
 
 namespace kvlift {

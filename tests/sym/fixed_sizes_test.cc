@@ -1,6 +1,6 @@
 // LIBS: sym onnxio
 // Sizes that operators fix although the model names them.
-#include "sym/forms/fixed_sizes.h"
+#include "sym/sizes/fixed_sizes.h"
 
 #include "gtest/gtest.h"
 #include "support/forms_fixture.h"

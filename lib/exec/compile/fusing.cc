@@ -15,7 +15,7 @@
 #include "exec/compile/timing.h"
 #include "exec/kernels/elementwise/rows.h"
 #include "exec/memory/tensor.h"
-#include "ir/operator_traits.h"
+#include "ir/operators/operator_traits.h"
 #include "ir/types.h"
 #include "onnx/onnx_pb.h"
 #include "onnxio/model/functions.h"

@@ -6,7 +6,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
-#include "ir/operator_traits.h"
+#include "ir/operators/operator_traits.h"
 #include "ir/tensor_data.h"
 #include "ir/types.h"
 

@@ -9,7 +9,7 @@
 #include "contract/layout.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
-#include "sym/forms/fixed_sizes.h"
+#include "sym/sizes/fixed_sizes.h"
 
 namespace kvlift {
 namespace {
@@ -28,7 +28,10 @@ Shapes ShapesOf(const onnx::ModelProto& model) {
 class Finder {
  public:
   Finder(const onnx::ModelProto& before, const onnx::ModelProto& after, const Manifest& relation)
-      : names_(NamesOfSizesIn(before.graph())), theirs_(ShapesOf(before)), mine_(ShapesOf(after)), relation_(relation) {}
+      : names_(NamesOfSizesIn(before.graph())),
+        theirs_(ShapesOf(before)),
+        mine_(ShapesOf(after)),
+        relation_(relation) {}
 
   std::vector<NamedSize> Run() {
     for (const ManifestCache& cache : relation_.caches) {

@@ -17,9 +17,9 @@ namespace kvlift {
 // correspond to them, each name once, in the order of the relation. The lengths of pasts that grow
 // are never among them.
 std::vector<NamedSize> FrozenSizesOf(const onnx::ModelProto& before, const onnx::ModelProto& after,
-                                      const Manifest& relation);
+                                     const Manifest& relation);
 
-// Returns the sizes that operators of the model itself fix (sym/forms/fixed_sizes.h); empty for a
+// Returns the sizes that operators of the model itself fix (sym/sizes/fixed_sizes.h); empty for a
 // model that is not well-formed or has an opset below 13. They restrict nothing.
 std::vector<NamedSize> FixedSizesOf(const onnx::ModelProto& model);
 

@@ -9,7 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
-#include "ir/operator_traits.h"
+#include "ir/operators/operator_traits.h"
 #include "proof/graphs/matrix_products.h"
 
 namespace kvlift {

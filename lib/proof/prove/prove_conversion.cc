@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "fmt/format.h"
-#include "ir/operator_changes.h"
+#include "ir/operators/operator_changes.h"
 #include "onnxio/model/model.h"
 #include "proof/correspondence/obligations.h"
 #include "proof/graphs/constants.h"

@@ -6,8 +6,8 @@
 
 #include "fmt/format.h"
 #include "rewrite/lower/decoded_rows.h"
-#include "rewrite/recognise/match.h"
-#include "rewrite/recognise/visibility.h"
+#include "rewrite/recognise/attention/match.h"
+#include "rewrite/recognise/attention/visibility.h"
 
 namespace kvlift::internal {
 

@@ -6,9 +6,9 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "rewrite/recognise/attention/match.h"
 #include "rewrite/recognise/axis_letters.h"
 #include "rewrite/recognise/input_assumptions.h"
-#include "rewrite/recognise/match.h"
 
 namespace kvlift::internal {
 namespace {

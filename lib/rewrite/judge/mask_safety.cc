@@ -7,8 +7,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "ir/tensor_data.h"
 #include "rewrite/plan/cross_token_ops.h"
-#include "rewrite/recognise/attention_search.h"
-#include "rewrite/recognise/score.h"
+#include "rewrite/recognise/attention/attention_search.h"
+#include "rewrite/recognise/attention/score.h"
 
 namespace kvlift::internal {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
-#include "ir/operator_changes.h"
+#include "ir/operators/operator_changes.h"
 #include "ir/tensor_data.h"
 #include "onnx/defs/schema.h"
 #include "onnxio/model/model.h"

@@ -9,7 +9,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
-#include "ir/operator_traits.h"
+#include "ir/operators/operator_traits.h"
 #include "ir/types.h"
 #include "rewrite/plan/cross_token_finder.h"
 

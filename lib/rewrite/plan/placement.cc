@@ -6,7 +6,7 @@
 
 #include "fmt/format.h"
 #include "rewrite/plan/planned_cache.h"
-#include "rewrite/recognise/match.h"
+#include "rewrite/recognise/attention/match.h"
 
 namespace kvlift {
 namespace {

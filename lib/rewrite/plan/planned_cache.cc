@@ -5,8 +5,8 @@
 
 #include "base/overloaded.h"
 #include "fmt/format.h"
+#include "rewrite/recognise/attention/visibility.h"
 #include "rewrite/recognise/input_assumptions.h"
-#include "rewrite/recognise/visibility.h"
 
 namespace kvlift {
 namespace {

@@ -11,13 +11,13 @@
 #include "onnxio/files/limits.h"
 #include "rewrite/lower/normalise.h"
 #include "rewrite/lower/opset.h"
-#include "rewrite/recognise/attention_search.h"
+#include "rewrite/recognise/attention/attention_search.h"
+#include "rewrite/recognise/attention/visibility.h"
 #include "rewrite/recognise/axis_letters.h"
 #include "rewrite/recognise/find_caches.h"
 #include "rewrite/recognise/input_assumptions.h"
-#include "rewrite/recognise/visibility.h"
 #include "rewrite/recognise/window_lengths.h"
-#include "sym/forms/fixed_sizes.h"
+#include "sym/sizes/fixed_sizes.h"
 
 namespace kvlift {
 namespace {

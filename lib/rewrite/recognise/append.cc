@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "rewrite/recognise/attention/match.h"
 #include "rewrite/recognise/axis_letters.h"
-#include "rewrite/recognise/match.h"
 
 namespace kvlift {
 namespace {

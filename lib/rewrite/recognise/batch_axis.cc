@@ -4,7 +4,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "fmt/format.h"
-#include "ir/operator_traits.h"
+#include "ir/operators/operator_traits.h"
 #include "ir/tensor_data.h"
 
 namespace kvlift {

@@ -10,8 +10,8 @@
 #include "fmt/format.h"
 #include "rewrite/lower/key_value_cache.h"
 #include "rewrite/recognise/append.h"
-#include "rewrite/recognise/attention_search.h"
-#include "rewrite/recognise/match.h"
+#include "rewrite/recognise/attention/attention_search.h"
+#include "rewrite/recognise/attention/match.h"
 #include "rewrite/recognise/new_rows_only.h"
 
 namespace kvlift {

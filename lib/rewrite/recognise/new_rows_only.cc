@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "rewrite/recognise/append.h"
-#include "rewrite/recognise/match.h"
+#include "rewrite/recognise/attention/match.h"
 
 namespace kvlift {
 namespace {

@@ -1,6 +1,6 @@
 // The table of operators and the functions that compute their forms.
 #include "absl/container/flat_hash_map.h"
-#include "ir/operator_traits.h"
+#include "ir/operators/operator_traits.h"
 #include "sym/forms/forms_engine.h"
 
 namespace kvlift::sym::internal {

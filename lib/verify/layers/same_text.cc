@@ -9,7 +9,7 @@
 #include "contract/words.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
-#include "ir/operator_changes.h"
+#include "ir/operators/operator_changes.h"
 #include "ir/spans.h"
 #include "ir/tensor_data.h"
 #include "onnxio/model/model.h"

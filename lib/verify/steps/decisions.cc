@@ -10,7 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "base/status.h"
-#include "ir/operator_changes.h"
+#include "ir/operators/operator_changes.h"
 #include "ir/types.h"
 #include "proof/graphs/value_types.h"
 #include "verify/mutants/mutant_maker.h"

@@ -1,10 +1,10 @@
-#include "rewrite/recognise/score.h"
+#include "rewrite/recognise/attention/score.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "fmt/format.h"
-#include "rewrite/recognise/scalar.h"
+#include "rewrite/recognise/attention/scalar.h"
 #include "sym/forms/keeps_value.h"
 
 namespace kvlift {

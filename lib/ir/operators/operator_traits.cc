@@ -1,4 +1,4 @@
-#include "ir/operator_traits.h"
+#include "ir/operators/operator_traits.h"
 
 #include <algorithm>
 #include <array>

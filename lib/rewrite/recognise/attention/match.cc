@@ -1,4 +1,4 @@
-#include "rewrite/recognise/match.h"
+#include "rewrite/recognise/attention/match.h"
 
 #include <algorithm>
 #include <deque>

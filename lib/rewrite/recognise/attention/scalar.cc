@@ -1,4 +1,4 @@
-#include "rewrite/recognise/scalar.h"
+#include "rewrite/recognise/attention/scalar.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "rewrite/recognise/visibility.h"
+#include "rewrite/recognise/attention/visibility.h"
 
 namespace kvlift {
 

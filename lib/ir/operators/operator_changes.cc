@@ -1,4 +1,4 @@
-#include "ir/operator_changes.h"
+#include "ir/operators/operator_changes.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "rewrite/recognise/attention_search.h"
+#include "rewrite/recognise/attention/attention_search.h"
 
 #include <algorithm>
 #include <deque>

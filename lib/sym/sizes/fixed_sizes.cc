@@ -1,4 +1,4 @@
-#include "sym/forms/fixed_sizes.h"
+#include "sym/sizes/fixed_sizes.h"
 
 #include <algorithm>
 #include <deque>
