@@ -125,7 +125,10 @@ struct Program {
       if (f.output.empty() && f.stop_after.empty()) throw CLI::RequiredError("--output");
     });
     c->add_option("--max-seq-len", f.max_seq_len, "Capacity: a number, or 'dynamic'");
-    c->add_option("--freeze", f.freeze, "Static shapes: batch=1,tokens=1|128");
+    c->add_option("--freeze", f.freeze, "Static shapes: batch=1,tokens=1|128")
+        ->check([](const std::string& text) {
+          return std::string(text.empty() ? "needs assignments such as batch=1,tokens=1" : "");
+        });
     c->add_option("--target", f.target, "Runtime")
         ->check(OneOf({"spec", "ort", "genai", "genai-static", "tensorrt", "portable"}));
     c->add_option("--control", f.control, "Where the write index comes from")
