@@ -470,6 +470,17 @@ class Run(Case):
         (self.dir / "input_0.pb").write_bytes(sequence.SerializeToString())
         self.assertIn("a sequence", self.fails(3, "run", GOOD, "--inputs", self.dir)[0])
 
+    def test_what_is_no_tensor_takes_no_memory(self):
+        sequence = onnx.SequenceProto(name="a", elem_type=onnx.SequenceProto.TENSOR)
+        optional = onnx.OptionalProto(name="opt_in", elem_type=onnx.OptionalProto.SEQUENCE,
+                                      sequence_value=sequence)
+        huge = TensorProto(dims=[1 << 40], data_type=TensorProto.FLOAT, raw_data=b"")
+        negative = TensorProto(dims=[-1], data_type=TensorProto.FLOAT, raw_data=b"")
+        for proto in (optional, huge, negative):
+            (self.dir / "input_0.pb").write_bytes(proto.SerializeToString())
+            self.assertIn("input_0.pb is no TensorProto: its shape takes more data than the file",
+                          self.fails(3, "run", GOOD, "--inputs", self.dir)[0])
+
     def test_the_rest_of_the_last_byte_is_no_element(self):
         model = helper.make_model(
             helper.make_graph(

@@ -352,7 +352,9 @@ class FreezeTest(unittest.TestCase):
                              ("positive number", "tokens=1|x"), ("4 stands twice", "tokens=4|4"),
                              ("assigned twice", "batch=1,batch=2"),
                              ("only tokens take several", "batch=1|2"),
-                             ("17 tokens do not fit", "batch=1,tokens=17")):
+                             ("needs assignments", ""),
+                             ("16 tokens leave no room for a past", "batch=1,tokens=16"),
+                             ("17 tokens leave no room for a past", "batch=1,tokens=1|17")):
             self.refused(2, text, LLAMA, "--freeze", freeze, *capacity)
         for text, *flags in (("--read prefix", "--read", "prefix"),
                              ("--control derived", "--control", "derived")):
@@ -360,7 +362,7 @@ class FreezeTest(unittest.TestCase):
         self.refused(1, "give --max-seq-len", LLAMA, "--freeze", "batch=1,tokens=1")
         self.refused(1, "assign batch=N", LLAMA, "--freeze", "tokens=1", *capacity)
         self.refused(1, "assign tokens=N", LLAMA, "--freeze", "batch=1", *capacity)
-        self.refused(1, "no input declares a dimension nothing", LLAMA, "--freeze",
+        self.refused(1, "no input of the result declares a dimension nothing", LLAMA, "--freeze",
                      "batch=1,tokens=1,nothing=3", *capacity)
         self.refused(1, "contradict the model's operators", self.odd(), "--freeze",
                      "batch=1,tokens=4,other=7", *capacity)
@@ -388,8 +390,21 @@ class FreezeTest(unittest.TestCase):
             self.assertEqual(shapes["more"], [5])
             self.assertEqual(shapes["attention_mask"], [2, CAPACITY])
 
+    def test_batch_and_tokens_by_the_names_of_their_dimensions(self):
+        want, _ = self.frozen(LLAMA, "want", "batch=1,tokens=4")
+        for k, freeze in enumerate(("batch_size=1,sequence_length=4", "batch=1,sequence_length=4",
+                                    "batch_size=1, tokens=4",
+                                    "input_ids.shape[0]=1,input_ids.shape[1]=4")):
+            with self.subTest(freeze):
+                paths, _ = self.frozen(LLAMA, f"named{k}", freeze)
+                shapes = [[(i.name, i.shape) for i in session(path).get_inputs()]
+                          for path in (*want, *paths)]
+                self.assertEqual(shapes[0], shapes[1])
+        self.refused(1, "cannot be both", LLAMA, "--freeze", "batch=1,batch_size=2,tokens=4",
+                     "--max-seq-len", "16")
+
     def test_nothing_is_written_unless_all_graphs_are(self):
-        self.refused(1, "no input declares", LLAMA, "--freeze", "batch=1,tokens=1|4,what=1",
+        self.refused(1, "no input of the result declares", LLAMA, "--freeze", "batch=1,tokens=1|4,what=1",
                      "--max-seq-len", "16")
         out = self.at("kept.onnx")
         open(self.at("kept.tokens4.kv.json"), "w", encoding="utf-8").close()

@@ -485,6 +485,15 @@ class RecordTest(unittest.TestCase):
         self.refused(5, "No such file", self.record, "--plan", "decode", "--rounds", 0, "--quiet",
                      "--json", self.folder / "no" / "such.json")
 
+    def test_what_is_read_is_not_replaced(self):
+        record = pathlib.Path(self.record) / "record.json"
+        before = record.read_bytes()
+        for option in ("--json", "--junit"):
+            code, _, error = replayed(self.record, "--rounds", 0, option, record)
+            self.assertEqual(code, 5)
+            self.assertIn("record.json: is an input; nothing written", error)
+        self.assertEqual(record.read_bytes(), before)
+
     def test_the_program(self):
         run = subprocess.run([sys.executable, "-m", "kvlift.replay", self.record, "--rounds", "0"],
                              env={**os.environ, "PYTHONPATH": str(PACKAGE)}, capture_output=True,

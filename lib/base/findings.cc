@@ -490,7 +490,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Accept what the plans test (--accept tested), or nothing (--accept unproved)."},
     // KV5xx: writing.
     {"KV501", "unwritable", "an output cannot be written", "Nothing was written or replaced.",
-     "See the system's message: permissions, a read-only file system, a path that is no file."},
+     "See the message: permissions, a read-only file system, a path that is no file, an input, or "
+     "a file that exists."},
     {"KV502", "result-too-large", "the result is larger than protobuf allows",
      "No runtime could read it.", "Export the source with external data."},
     {"KV503", "data-outside", "external data would lie outside the output's folder",

@@ -47,6 +47,7 @@ class InputSizes {
     const std::pair<const char*, Expr> own[] = {{"batch", Sequences()}, {"tokens", Tokens()}};
     std::optional<int64_t> numbers[] = {sizes_.batch, sizes_.tokens};
     for (size_t k = 0; k < std::size(own); ++k) {
+      if (!numbers[k]) numbers[k] = NumberByName(own[k].second);
       if (auto refusal = AssignExtent(own[k].first, own[k].second, &numbers[k])) return refusal;
     }
     for (const auto& [name, size] : sizes_.others) {
@@ -103,6 +104,26 @@ class InputSizes {
       if (graph_.Is(n, "TensorScatter")) return n;
     }
     return kNoNode;
+  }
+
+  // Returns the number that was asked for under another name of an extent: that of a dimension, or
+  // INPUT.shape[AXIS].
+  std::optional<int64_t> NumberByName(Expr extent) {
+    if (extent == nullptr) return std::nullopt;
+    for (const ValueId input : graph_.graph_inputs()) {
+      const auto& declared = graph_.type(input).shape;
+      const sym::Form& form = forms_.Of(input);
+      for (size_t k = 0; declared && form.known_rank && k < form.shape.size(); ++k) {
+        if (k >= declared->size() || form.shape[k] != extent) continue;
+        for (const auto& [name, size] : sizes_.others) {
+          if (name == (*declared)[k].param ||
+              name == AxisName(graph_.name(input), static_cast<int64_t>(k))) {
+            return size;
+          }
+        }
+      }
+    }
+    return std::nullopt;
   }
 
   // Gives an extent of the model its number. `number` is the one that was asked for, and then the
@@ -175,8 +196,9 @@ class InputSizes {
       }
     }
     if (names.contains(name)) return Assign(name, size, &named_);
-    return Refusal(fmt::format("no input declares a dimension {}; the inputs declare {}", name,
-                               names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+    return Refusal(
+        fmt::format("no input of the result declares a dimension {}; its inputs declare {}", name,
+                    names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
   }
 
   // Returns the number of a declared dimension: that of its name, or the sum of those of "a + b".

@@ -13,12 +13,18 @@ absl::Status Wrong(std::string_view part, std::string_view why) {
   return absl::InvalidArgumentError(fmt::format("--freeze: {} in '{}'", why, part));
 }
 
-// Returns the texts between separators.
+std::string_view WithoutBlanks(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+// Returns the texts between separators, without the blanks around them.
 std::vector<std::string_view> Split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
+    parts.push_back(WithoutBlanks(text.substr(begin, end - begin)));
     begin = end + 1;
   }
   return parts;
@@ -55,7 +61,7 @@ absl::StatusOr<FreezeRequest> ReadFreeze(std::string_view text) {
     if (equals == std::string_view::npos || equals == 0) {
       return Wrong(part, "needs NAME=NUMBER");
     }
-    const std::string name(part.substr(0, equals));
+    const std::string name(WithoutBlanks(part.substr(0, equals)));
     KV_ASSIGN_OR_RETURN(std::vector<int64_t> numbers, Numbers(part, part.substr(equals + 1)));
     const bool known = std::any_of(request.others.begin(), request.others.end(),
                                    [&](const auto& other) { return other.first == name; });

@@ -30,7 +30,7 @@ struct FreezeRequest {
   std::vector<FreezeSizes> Graphs() const;
 };
 
-// Reads "batch=1,tokens=1|128,NAME=7". InvalidArgument names the part that is not an assignment of
+// Reads "batch=1,tokens=1|128,NAME=7", with blanks around any part. InvalidArgument names the part that is not an assignment of
 // positive numbers, or that assigns a name twice; only `tokens` takes several numbers.
 absl::StatusOr<FreezeRequest> ReadFreeze(std::string_view text);
 

@@ -37,6 +37,13 @@ class Lists(Case):
         self.assertEqual([line["outcome"] for line in lines],
                          ["clean", "clean", "invalid", "clean", "clean"])
 
+    def test_several_graphs_of_a_model_are_refused(self):
+        path = self.list_of(str(GOOD))
+        done = self.run_fleet(2, "convert", path, "-o", self.out, "--", "--max-seq-len", "64",
+                              "--freeze", "batch=1,tokens=1|2")
+        self.assertIn("give one number of tokens", done.stderr)
+        self.assertFalse(self.out.exists())
+
     def test_pairs(self):
         shutil.copy(GOOD, self.dir / "source.onnx")
         for name, options in (("right one", ()), ("other", ("--max-seq-len", "64"))):

@@ -83,7 +83,7 @@ TEST(Freeze, RefusesSizesThatDoNotFit) {
   EXPECT_THAT(Refusal(FrozenOf(model, {2, 17, {}})), HasSubstr("has room for 16 new tokens"));
   EXPECT_THAT(Refusal(FrozenOf(model, {2, 3, {{"S", 4}}})), HasSubstr("both 3 and 4"));
   EXPECT_THAT(Refusal(FrozenOf(model, {2, 3, {{"Q", 4}}})),
-              HasSubstr("no input declares a dimension Q"));
+              HasSubstr("no input of the result declares a dimension Q"));
   EXPECT_THAT(Refusal(FrozenOf(model, {2, 3, {{"past.shape[2]", 8}}})),
               HasSubstr("the model is made for 16"));
 }

@@ -49,6 +49,15 @@ TEST(FreezeRequest, RefusesWhatAssignsNoPositiveNumber) {
   }
 }
 
+TEST(FreezeRequest, TakesBlanksAroundParts) {
+  const auto request = ReadFreeze(" batch = 1, tokens = 1 | 128 , a b=7");
+  ASSERT_TRUE(request.ok());
+  EXPECT_EQ(request->batch, 1);
+  EXPECT_EQ(request->tokens, (std::vector<int64_t>{1, 128}));
+  ASSERT_EQ(request->others.size(), 1U);
+  EXPECT_EQ(request->others[0].first, "a b");
+}
+
 TEST(FreezeRequest, RefusesANameThatIsAssignedTwice) {
   EXPECT_THAT(WhyNot("batch=1,batch=1"), HasSubstr("batch is assigned twice"));
   EXPECT_THAT(WhyNot("tokens=1,tokens=2"), HasSubstr("tokens is assigned twice"));

@@ -62,6 +62,22 @@ def test_different(pytester, models):
     result.stdout.no_fnmatch_line("*testing.py*")
 
 
+def test_results_have_names_of_their_own(pytester, models):
+    pytester.makepyfile("""
+        def test_twice(kvlift):
+            kvlift.converted("model.onnx")
+            kvlift.converted("model.onnx", name="other.onnx")
+            kvlift.converted("model.onnx")
+
+        def test_elsewhere(kvlift):
+            kvlift.converted("model.onnx", name="../elsewhere.onnx")
+    """)
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*converted.onnx exists: give each result of a test its own name",
+                                 "*'../elsewhere.onnx' is no name of a file in the test's folder"])
+
+
 def test_what_is_not_converted(pytester, models):
     pytester.makepyfile("""
         def test_refused(kvlift):

@@ -13,6 +13,7 @@
 #include "kvlift/fleet/flags.h"
 #include "kvlift/help.h"
 #include "kvlift/inputs/conversion.h"
+#include "kvlift/outputs.h"
 #include "kvlift/reports/saved_documents.h"
 #include "kvlift/reports/verify_formats.h"
 #include "kvlift/shell_files.h"
@@ -29,6 +30,8 @@ void AddSave(CLI::App* app, std::vector<std::string>* save, std::vector<std::str
         return std::string(ReadSaved(text, formats).status().message());
       });
 }
+
+CLI::Validator FileName() { return {IsOutputName, ""}; }
 
 CLI::Validator OneOf(std::vector<std::string> words) { return CLI::IsMember(std::move(words)); }
 
@@ -117,12 +120,15 @@ struct Program {
     auto& f = convert;
     auto* c = Command("convert", "Rewrite caches to TensorScatter and Attention", &f, &RunConvert);
     c->add_option("model", f.model, "The model to convert")->required();
-    c->add_option("-o,--output", f.output, "Where to write the result");
+    c->add_option("-o,--output", f.output, "Where to write the result")->check(FileName());
     c->parse_complete_callback([&f] {
       if (f.output.empty() && f.stop_after.empty()) throw CLI::RequiredError("--output");
     });
     c->add_option("--max-seq-len", f.max_seq_len, "Capacity: a number, or 'dynamic'");
-    c->add_option("--freeze", f.freeze, "Static shapes: batch=1,tokens=1|128");
+    c->add_option("--freeze", f.freeze, "Static shapes: batch=1,tokens=1|128")
+        ->check([](const std::string& text) {
+          return std::string(text.empty() ? "needs assignments such as batch=1,tokens=1" : "");
+        });
     c->add_option("--target", f.target, "Runtime")
         ->check(OneOf({"spec", "ort", "genai", "genai-static", "tensorrt", "portable"}));
     c->add_option("--control", f.control, "Where the write index comes from")
@@ -168,7 +174,7 @@ struct Program {
         ->group(kOperatorsGroup);
     c->add_option("--only", f.only, "Convert only caches whose name matches a pattern");
     c->add_option("--skip", f.skip, "Leave caches whose name matches a pattern");
-    auto* page = c->add_option("--report", f.report, "Write an HTML report");
+    auto* page = c->add_option("--report", f.report, "Write an HTML report")->check(FileName());
     c->add_option("--stop-after", f.stop_after, "Write no result, and end behind a step")
         ->check(OneOf({"lower", "recognise", "plan", "emit", "check", "prove"}))
         ->excludes(page)
@@ -242,6 +248,7 @@ struct Program {
     c->add_option("--expect", run.expect, "Folder with output_K.pb to compare with");
     c->add_option("--steps", run.steps, "Folder of step folders 00, 01, ...");
     c->add_option("--outputs", run.outputs, "Folder to write output_K.pb to");
+    c->add_flag("--force", run.force, "Overwrite existing outputs");
     c->add_option("--alias", run.alias, "Update caches in place")
         ->check(OneOf({"auto", "off", "required", "guard", "poison"}));
     c->add_option("--order", run.order, "Order of summation")->check(OneOf({"canonical", "fast"}));
@@ -269,7 +276,7 @@ struct Program {
     auto* c = Command("report", "Verify two models and write an HTML report", &report, &RunReport);
     c->add_option("before", report.before, "The source model")->required();
     c->add_option("after", report.after, "The converted model")->required();
-    c->add_option("-o,--output", report.output, "The HTML file")->required();
+    c->add_option("-o,--output", report.output, "The HTML file")->required()->check(FileName());
     c->add_option("--plan", report.plan, "How much to run")->check(OneOf({"quick", "full"}));
     c->add_option("--manifest", report.manifest, "The relation, if not beside AFTER");
     c->add_flag("--force", report.force, "Overwrite the HTML file");
@@ -317,7 +324,8 @@ struct Program {
     c->add_option("model", emit_loop.model, "A converted model")->required();
     c->add_option("--lang", emit_loop.lang, "Language and runtime")
         ->check(OneOf({"python-ort", "cpp-ort"}));
-    c->add_option("-o,--output", emit_loop.output, "Where to write it; stdout by default");
+    c->add_option("-o,--output", emit_loop.output, "Where to write it; stdout by default")
+        ->check(FileName());
     c->add_flag("--speculative", emit_loop.speculative,
                 "Draft trees of tokens with another model, and verify them");
     c->add_option("--manifest", emit_loop.manifest, "The manifest, if not beside the model");
@@ -329,7 +337,7 @@ struct Program {
     auto* c = Command("emit-maintenance", "Write a model that drops tokens and reorders sequences",
                       &f, &RunEmitMaintenance);
     c->add_option("model", f.model, "A converted model")->required();
-    c->add_option("-o,--output", f.output, "Where to write it")->required();
+    c->add_option("-o,--output", f.output, "Where to write it")->required()->check(FileName());
     c->add_option("--only", f.only, "Only repack kept tokens, or only reorder")
         ->check(OneOf({"both", "keep", "beam"}));
     c->add_option("--manifest", f.manifest, "The manifest, if not beside the model");

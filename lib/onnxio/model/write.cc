@@ -33,6 +33,34 @@ std::string TemporaryName(const std::string& path) {
   return fmt::format("{}.tmp-{}-{:08x}{:08x}", path, getpid(), random(), random());
 }
 
+// Returns what is at a path, or where a link there leads to, if a file must not take its place;
+// empty if one may. A link into /proc leads to a file that a process has open.
+std::string_view WhatIsInTheWay(const std::string& path) {
+  if (path.empty() || path.back() == '/') return "not a file name";
+  char target[sizeof("/proc/")] = {};
+  constexpr std::string_view kProc = "/proc/";
+  if (readlink(path.c_str(), target, kProc.size()) > 0 && kProc == target) {
+    return "it is a link to an open file";
+  }
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return {};
+  if (S_ISDIR(info.st_mode)) return "it is a folder";
+  return S_ISFIFO(info.st_mode)   ? "it is a pipe"
+         : S_ISSOCK(info.st_mode) ? "it is a socket"
+                                  : "it is a device";
+}
+
+// Returns the permissions of a new file: nobody may read it who may not read a file whose bytes it
+// gets.
+mode_t ModeOf(const std::vector<Piece>& pieces) {
+  mode_t mode = 0666;
+  for (const Piece& piece : pieces) {
+    struct stat info {};
+    if (piece.fd >= 0 && fstat(piece.fd, &info) == 0) mode &= info.st_mode | S_IRUSR | S_IWUSR;
+  }
+  return mode;
+}
+
 // Temporary files that are renamed to the outputs together. Without success the destructor undoes
 // everything: new files are removed, old ones get their names back.
 class Staged {
@@ -76,17 +104,16 @@ Staged::~Staged() {
 }
 
 absl::Status Staged::Add(const OutputFile& file, const WriteProgress& progress) {
-  struct stat info {};
-  if (file.path.empty() || file.path.back() == '/' ||
-      (stat(file.path.c_str(), &info) == 0 && S_ISDIR(info.st_mode))) {
-    return Coded("KV501", absl::InvalidArgumentError(fmt::format(
-                              "cannot write \"{}\": not a file name", EscapeTerminal(file.path))));
+  if (const std::string_view why = WhatIsInTheWay(file.path); !why.empty()) {
+    return Coded("KV501", absl::InvalidArgumentError(fmt::format("cannot write \"{}\": {}",
+                                                                 EscapeTerminal(file.path), why)));
   }
   const std::string path = TemporaryName(file.path);
   const int slot = NoteTemporary(path);
   // The file is noted before it exists, so that a signal cannot leave it behind.
   entries_.push_back({file.path, path, {}, slot, false});
-  Fd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  Fd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+             ModeOf(file.pieces)));
   if (!fd.ok()) {
     const int error = errno;
     entries_.pop_back();

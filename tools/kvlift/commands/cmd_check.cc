@@ -5,6 +5,7 @@
 #include "fmt/format.h"
 #include "kvlift/commands/commands.h"
 #include "kvlift/inputs/relation.h"
+#include "kvlift/outputs.h"
 #include "kvlift/reports/saved_documents.h"
 #include "lint/lint.h"
 #include "lint/target.h"
@@ -122,11 +123,16 @@ void Print(const CheckFlags& flags, const std::vector<Checked>& models, Io& io) 
 
 int RunCheck(const CheckFlags& flags, Io io) {
   std::vector<Checked> models;
+  constexpr bool kReplacesFiles = true;
+  OutputGuard guard(kReplacesFiles);
+  guard.Reads(flags.manifest);
   CommonFlags common = flags.common;
   common.load.data.links = common.load.data.hard_links;  // --trust-links
   for (const std::string& path : flags.models) {
     const auto model = Load(io, path, common);
     if (!model) return kUnreadable;
+    guard.ReadsModel(*model);
+    guard.ReadsManifestBeside(path);
     bool broken = false;
     const auto manifest = ManifestOf(io, flags.manifest, *model, &broken);
     if (broken) return kUnreadable;
@@ -146,11 +152,8 @@ int RunCheck(const CheckFlags& flags, Io io) {
            lint.finding});
     }
   }
-  std::vector<std::string> inputs = flags.models;
-  inputs.push_back(flags.manifest);
-  for (const std::string& model : flags.models) inputs.push_back(ManifestPathFor(model));
   const absl::Status saved =
-      SaveDocuments(flags.save, kFormats, inputs, [&](const std::string& format) {
+      SaveDocuments(flags.save, kFormats, guard, [&](const std::string& format) {
         return absl::StatusOr<std::string>(InFormat(format, flags, models));
       });
   if (!saved.ok()) {

@@ -14,6 +14,7 @@
 #include "kvlift/inputs/external.h"
 #include "kvlift/inputs/relation.h"
 #include "kvlift/inputs/shared_weights.h"
+#include "kvlift/outputs.h"
 #include "kvlift/reports/documents.h"
 #include "kvlift/reports/report_data.h"
 #include "kvlift/texts.h"
@@ -26,21 +27,14 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
-// Returns why the outputs cannot be written; empty if they can.
-std::string InTheWay(const ConvertFlags& f, const std::vector<OutputFile>& files) {
-  std::error_code error;
-  for (const OutputFile& file : files) {
-    if (&file != &files.back() && file.path == files.back().path) {
-      return file.path + " is asked for twice";
-    }
-    if (f.model != "-" && fs::equivalent(file.path, f.model, error) && !error) {
-      return file.path + " is the input";
-    }
-    if (!f.force && !f.dry_run && fs::exists(file.path, error)) {
-      return file.path + " exists; --force overwrites it";
-    }
-  }
-  return {};
+// Returns OK if the outputs may be written. A manifest beside the source stays, unless it is the
+// one of the result.
+absl::Status MayWrite(const ConvertFlags& f, const Model& source,
+                      const std::vector<OutputFile>& files) {
+  OutputGuard guard(f.force || f.dry_run);
+  guard.ReadsModel(source);
+  if (ManifestPathFor(f.model) != ManifestPathFor(f.output)) guard.ReadsManifestBeside(f.model);
+  return guard.Check(files);
 }
 
 int CannotWrite(Io& io, const std::string& output, const absl::Status& status) {
@@ -59,14 +53,12 @@ absl::StatusOr<std::string> ReportPage(const Io& io, ReportInput* facts, json do
 }
 
 // Writes the report of a model that is not written.
-absl::Status WriteReportAlone(const ConvertFlags& flags, Io& io, ReportInput* facts,
-                              json document) {
+absl::Status WriteReportAlone(const ConvertFlags& flags, const Model& source, Io& io,
+                              ReportInput* facts, json document) {
   if (flags.report.empty() || flags.dry_run) return absl::OkStatus();
   KV_ASSIGN_OR_RETURN(std::string page, ReportPage(io, facts, std::move(document)));
   const std::vector<OutputFile> files = {{flags.report, std::move(page)}};
-  if (const std::string why = InTheWay(flags, files); !why.empty()) {
-    return absl::AlreadyExistsError(why);
-  }
+  KV_RETURN_IF_ERROR(MayWrite(flags, source, files));
   return WriteFiles(files);
 }
 
@@ -180,14 +172,14 @@ class ConvertRun {
   }
 
   int Refuse() {
-    const auto page = WriteReportAlone(flags_, io_, &facts_, Document({}));
+    const auto page = WriteReportAlone(flags_, source_, io_, &facts_, Document({}));
     if (!page.ok()) return CannotWrite(io_, flags_.report, page);
     Report({});
     return kFindings;
   }
 
   int Withhold(const Graph& graph) {
-    const auto page = WriteReportAlone(flags_, io_, &facts_, Document({}));
+    const auto page = WriteReportAlone(flags_, source_, io_, &facts_, Document({}));
     if (!page.ok()) return CannotWrite(io_, flags_.report, page);
     if (flags_.common.json) Report({});
     Complain(io_, graph.output.empty() ? flags_.model : graph.output,
@@ -256,8 +248,8 @@ class ConvertRun {
       if (!page.ok()) return CannotWrite(io_, flags_.report, page.status());
       files_.insert(files_.begin(), {flags_.report, *std::move(page)});
     }
-    if (const std::string why = InTheWay(flags_, files_); !why.empty()) {
-      Complain(io_, why, "nothing written");
+    if (const absl::Status may = MayWrite(flags_, source_, files_); !may.ok()) {
+      Complain(io_, "", may);
       return kUnwritable;
     }
     if (flags_.dry_run) {

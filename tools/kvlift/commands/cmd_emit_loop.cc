@@ -1,9 +1,8 @@
-#include <filesystem>
-
 #include "fmt/format.h"
 #include "hostloop/loop_facts.h"
 #include "kvlift/commands/commands.h"
 #include "kvlift/inputs/relation.h"
+#include "kvlift/outputs.h"
 
 namespace kvlift::cli {
 
@@ -44,12 +43,17 @@ int RunEmitLoop(const EmitLoopFlags& flags, Io io) {
     io.out << text;
     return kDone;
   }
-  if (!flags.force && std::filesystem::exists(flags.output)) {
-    Complain(io, flags.output, "exists; --force overwrites it");
+  OutputGuard guard(flags.force);
+  guard.ReadsModel(model);
+  guard.ReadsManifestBeside(flags.model);
+  guard.Reads(flags.manifest);
+  const std::vector<OutputFile> files = {{flags.output, std::move(text)}};
+  if (const absl::Status may = guard.Check(files); !may.ok()) {
+    Complain(io, "", may);
     return kUnwritable;
   }
-  if (const auto status = WriteFiles({{flags.output, std::move(text)}}); !status.ok()) {
-    Complain(io, flags.output, std::string(status.message()));
+  if (const auto status = WriteFiles(files); !status.ok()) {
+    Complain(io, flags.output, status);
     return kUnwritable;
   }
   return kDone;

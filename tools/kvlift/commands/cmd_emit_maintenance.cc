@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <filesystem>
 
 #include "base/coded.h"
 #include "base/escape.h"
@@ -11,6 +10,7 @@
 #include "hostloop/loop_facts.h"
 #include "kvlift/commands/commands.h"
 #include "kvlift/inputs/relation.h"
+#include "kvlift/outputs.h"
 #include "maintenance/maintenance.h"
 #include "maintenance/slots.h"
 #include "pipeline/checks.h"
@@ -18,7 +18,6 @@
 namespace kvlift::cli {
 namespace {
 
-namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
 // Returns the inputs that may hold the positions of a step's tokens.
@@ -135,19 +134,6 @@ int Refuse(const EmitMaintenanceFlags& flags, Io& io, const Finding& refusal) {
   return kFindings;
 }
 
-std::string InTheWay(const EmitMaintenanceFlags& flags, const std::vector<OutputFile>& files) {
-  std::error_code error;
-  for (const OutputFile& file : files) {
-    if (flags.model != "-" && fs::equivalent(file.path, flags.model, error) && !error) {
-      return file.path + " is the input";
-    }
-    if (!flags.force && fs::exists(file.path, error)) {
-      return file.path + " exists; --force overwrites it";
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 int RunEmitMaintenance(const EmitMaintenanceFlags& flags, Io io) {
@@ -191,8 +177,12 @@ int RunEmitMaintenance(const EmitMaintenanceFlags& flags, Io io) {
   const std::vector<OutputFile> files = {
       {ManifestPathFor(flags.output), ManifestText(companion->manifest)},
       {flags.output, *std::move(bytes)}};
-  if (const std::string why = InTheWay(flags, files); !why.empty()) {
-    Complain(io, why, "nothing written");
+  OutputGuard guard(flags.force);
+  guard.ReadsModel(model);
+  guard.ReadsManifestBeside(flags.model);
+  guard.Reads(flags.manifest);
+  if (const absl::Status may = guard.Check(files); !may.ok()) {
+    Complain(io, "", may);
     return kUnwritable;
   }
   if (const auto status = WriteFiles(files); !status.ok()) {

@@ -1,5 +1,4 @@
 #include <memory>
-#include <system_error>
 #include <utility>
 
 #include "base/coded.h"
@@ -9,6 +8,7 @@
 #include "kvlift/commands/cmd_verify_infer.h"
 #include "kvlift/commands/commands.h"
 #include "kvlift/inputs/external.h"
+#include "kvlift/outputs.h"
 #include "kvlift/reports/proof_documents.h"
 #include "lower/lower.h"
 #include "onnxio/bytes/image.h"
@@ -18,7 +18,6 @@
 namespace kvlift::cli {
 namespace {
 
-namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
 // Returns how the lowered model, as the source, corresponds to the model that it was made from:
@@ -139,19 +138,6 @@ class LowerRun {
     return kUnwritable;
   }
 
-  std::string InTheWay(const std::vector<OutputFile>& files) const {
-    std::error_code error;
-    for (const OutputFile& file : files) {
-      if (flags_.model != "-" && fs::equivalent(file.path, flags_.model, error) && !error) {
-        return file.path + " is the input";
-      }
-      if (!flags_.force && !flags_.dry_run && fs::exists(file.path, error)) {
-        return file.path + " exists; --force overwrites it";
-      }
-    }
-    return {};
-  }
-
   int Write(const Model& result) {
     onnx::ModelProto proto = *result.proto;
     const ExternalMode external = flags_.external == "keep"   ? ExternalMode::kKeep
@@ -163,8 +149,11 @@ class LowerRun {
     if (!image.ok()) return CannotWrite(image.status());
     std::vector<OutputFile> files = std::move(placed->files);
     files.push_back({flags_.output, {}, std::move(image->pieces)});
-    if (const std::string why = InTheWay(files); !why.empty()) {
-      Complain(io_, why, "nothing written");
+    OutputGuard guard(flags_.force || flags_.dry_run);
+    guard.ReadsModel(model_);
+    guard.ReadsManifestBeside(flags_.model);
+    if (const absl::Status may = guard.Check(files); !may.ok()) {
+      Complain(io_, "", may);
       return kUnwritable;
     }
     std::vector<std::string> names;
@@ -221,7 +210,9 @@ void AddLowerFlags(CLI::App* command, LowerFlags* flags) {
     return CLI::IsMember(std::move(words));
   };
   command->add_option("model", flags->model, "A model with TensorScatter or Attention")->required();
-  command->add_option("-o,--output", flags->output, "Where to write the result")->required();
+  command->add_option("-o,--output", flags->output, "Where to write the result")
+      ->required()
+      ->check(CLI::Validator(IsOutputName, ""));
   command->add_option("--to", flags->to, "What the operators become")
       ->required()
       ->check(one_of({"scatternd", "where", "attention-23", "decomposed"}));

@@ -10,6 +10,7 @@
 #include "kvlift/inputs/external.h"
 #include "kvlift/inputs/relation.h"
 #include "kvlift/inputs/tensor_files.h"
+#include "kvlift/outputs.h"
 #include "kvlift/reports/documents.h"
 #include "kvlift/reports/record_files.h"
 #include "onnxio/bytes/folders.h"
@@ -113,6 +114,15 @@ int RunRecord(const RecordFlags& flags, Io io) {
   if (!record.ok()) return Refuse(io, flags.after, record.status(), kInconclusive);
   std::vector<OutputFile> files = std::move(copies.files);
   for (OutputFile& file : record->files) files.push_back(std::move(file));
+  OutputGuard guard(flags.force);
+  for (const Model* model : {&before, &after}) {
+    guard.ReadsModel(*model);
+    guard.ReadsManifestBeside(model->path);
+  }
+  guard.Reads(flags.manifest);
+  if (const absl::Status may = guard.Check(files); !may.ok()) {
+    return Refuse(io, "", may, kUnwritable);
+  }
   if (const absl::Status written = WriteOutputs(files); !written.ok()) {
     return Refuse(io, flags.output, written, kUnwritable);
   }

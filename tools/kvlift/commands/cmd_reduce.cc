@@ -15,6 +15,7 @@
 #include "kvlift/fleet/child_options.h"
 #include "kvlift/inputs/relation.h"
 #include "kvlift/inputs/tensor_files.h"
+#include "kvlift/outputs.h"
 #include "kvlift/reduce/process_trials.h"
 #include "kvlift/reduce/reduce_text.h"
 #include "onnxio/bytes/folders.h"
@@ -60,7 +61,7 @@ std::vector<std::string> ReadingArguments(const LoadOptions& load) {
 class ReduceRun {
  public:
   ReduceRun(const ReduceFlags& flags, Io& io, TrialFolder* folder)
-      : flags_(flags), io_(io), folder_(folder) {}
+      : flags_(flags), io_(io), folder_(folder), guard_(flags.force) {}
 
   int Run() {
     if (const int code = FindProperty(); code != kDone) return code;
@@ -70,6 +71,10 @@ class ReduceRun {
                     kFindings);
     }
     if (const int code = LoadSubjects(); code != kDone) return code;
+    if (const absl::Status may = CheckOutputs(); !may.ok()) {
+      Complain(io_, "", may);
+      return kUnwritable;
+    }
     PrintProperty();
     return Shrink();
   }
@@ -158,14 +163,29 @@ class ReduceRun {
     return true;
   }
 
+  // Refuses files that may not be written before the work, which is long. A subject that is written
+  // has these files, and some that are named by their content.
+  absl::Status CheckOutputs() const {
+    const std::vector<std::string> names =
+        pair() ? std::vector<std::string>{"before.onnx", "after.onnx", "after.kv.json", "README.md"}
+               : std::vector<std::string>{"model.onnx", "README.md"};
+    std::vector<std::string> paths;
+    for (const std::string& name : names) paths.push_back(fs::path(flags_.output) / name);
+    return guard_.Check(paths);
+  }
+
   // Finds the subject, written anew, that shows the property: of pairs without a manifest, with the
   // first relation that does.
   int LoadSubjects() {
     std::vector<Subject> subjects;
+    guard_.Reads(flags_.manifest);
+    for (const std::string& path : flags_.models) guard_.ReadsManifestBeside(path);
     if (pair()) {
       auto loaded =
           LoadPair(io_, flags_.models[0], flags_.models[1], flags_.manifest, flags_.common);
       if (!loaded) return kUnreadable;
+      guard_.ReadsModel(loaded->before);
+      guard_.ReadsModel(loaded->after);
       std::vector<Manifest> relations = std::move(loaded->inferred);
       if (relations.empty()) relations.push_back(std::move(loaded->relation));
       for (Manifest& relation : relations) {
@@ -176,6 +196,7 @@ class ReduceRun {
     } else {
       auto model = Load(io_, flags_.models[0], flags_.common);
       if (!model) return kUnreadable;
+      guard_.ReadsModel(*model);
       subjects.emplace_back().model = *std::move(model);
     }
     TrialOptions options = Options();
@@ -254,6 +275,10 @@ class ReduceRun {
     auto files = trials_->FilesOf(reduced, flags_.output);
     if (!files.ok()) return CannotWrite(files.status());
     files->push_back({(fs::path(flags_.output) / "README.md").string(), ReadmeOf(result)});
+    if (const absl::Status may = guard_.Check(*files); !may.ok()) {
+      Complain(io_, "", may);
+      return kUnwritable;
+    }
     if (const absl::Status written = WriteOutputs(*files); !written.ok()) {
       return CannotWrite(written);
     }
@@ -269,6 +294,7 @@ class ReduceRun {
   const ReduceFlags& flags_;
   Io& io_;
   TrialFolder* const folder_;
+  OutputGuard guard_;
   std::optional<Property> property_;
   std::string given_;  // what `verify` or `convert` says of the given models; may be empty
   std::optional<ProcessTrials> trials_;
@@ -305,6 +331,11 @@ int RunReduce(const ReduceFlags& flags, Io io) {
   if (const std::string why = WhyNot(flags); !why.empty()) {
     Complain(io, "", why);
     return kUsage;
+  }
+  std::error_code error;
+  if (fs::exists(flags.output, error) && !fs::is_directory(flags.output, error)) {
+    Complain(io, flags.output, "is no folder");
+    return kUnwritable;
   }
   if (!flags.force && !IsFreeForFolder(flags.output)) {
     Complain(io, flags.output, "exists and is not empty; --force writes into it");

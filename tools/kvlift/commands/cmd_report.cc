@@ -1,11 +1,10 @@
-#include <filesystem>
-
 #include "base/coded.h"
 #include "base/escape.h"
 #include "fmt/format.h"
 #include "kvlift/commands/cmd_verify_infer.h"
 #include "kvlift/commands/commands.h"
 #include "kvlift/inputs/relation.h"
+#include "kvlift/outputs.h"
 #include "kvlift/reports/documents.h"
 #include "kvlift/reports/report_data.h"
 
@@ -17,27 +16,22 @@ int Refuse(Io& io, const std::string& where, const absl::Status& status, ExitCod
   return code;
 }
 
-// Returns true if the report may be written there; otherwise writes a line to err.
-bool IsFree(const ReportFlags& flags, Io& io) {
-  std::error_code error;
-  for (const std::string& input : {flags.before, flags.after}) {
-    if (std::filesystem::equivalent(flags.output, input, error) && !error) {
-      Complain(io, flags.output, "is an input; nothing written");
-      return false;
-    }
-  }
-  if (flags.force || !std::filesystem::exists(flags.output, error)) return true;
-  Complain(io, flags.output, "exists; --force overwrites it");
-  return false;
-}
-
 }  // namespace
 
 int RunReport(const ReportFlags& flags, Io io) {
   const auto pair = LoadPair(io, flags.before, flags.after, flags.manifest, flags.common);
   if (!pair) return kUnreadable;
   const auto& [before, after, relation, inferred] = *pair;
-  if (!IsFree(flags, io)) return kUnwritable;
+  OutputGuard guard(flags.force);
+  for (const Model* model : {&before, &after}) {
+    guard.ReadsModel(*model);
+    guard.ReadsManifestBeside(model->path);
+  }
+  guard.Reads(flags.manifest);
+  if (const absl::Status may = guard.Check({flags.output}); !may.ok()) {
+    Complain(io, "", may);
+    return kUnwritable;
+  }
   VerifyOptions options;
   options.full = flags.plan == "full";
   options.threads = flags.common.threads;

@@ -13,6 +13,7 @@
 #include "kvlift/commands/commands.h"
 #include "kvlift/inputs/relation.h"
 #include "kvlift/inputs/tensor_files.h"
+#include "kvlift/outputs.h"
 #include "kvlift/reports/documents.h"
 #include "kvlift/texts.h"
 #include "report/text/table.h"
@@ -82,9 +83,27 @@ class Runner {
       if (auto failure = Step(k, session)) return failure;
     }
     memory_ = session.memory();
+    if (const absl::Status may = MayWrite(model); !may.ok()) {
+      Failure failure = FailureOf(may);
+      failure.code = kUnwritable;
+      return failure;
+    }
     const absl::Status written = WriteOutputs(files_);
     if (!written.ok()) return Failure{kUnwritable, std::string(written.message())};
     return std::nullopt;
+  }
+
+  // Returns OK if no output takes the place of what was read, or without --force of another file.
+  absl::Status MayWrite(const Model& model) const {
+    OutputGuard guard(flags_.force);
+    guard.ReadsModel(model);
+    guard.ReadsManifestBeside(model.path);
+    for (size_t k = 0; !flags_.expect.empty() && k < names_.size(); ++k) {
+      for (size_t v = 0; v < graph_->graph_outputs().size(); ++v) {
+        guard.Reads((fs::path(In(flags_.expect, k)) / fmt::format("output_{}.pb", v)).string());
+      }
+    }
+    return guard.Check(files_);
   }
 
   bool AllEqual() const {

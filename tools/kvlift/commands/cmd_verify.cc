@@ -11,6 +11,7 @@
 #include "kvlift/commands/commands.h"
 #include "kvlift/inputs/relation.h"
 #include "kvlift/inputs/tensor_files.h"
+#include "kvlift/outputs.h"
 #include "kvlift/reports/documents.h"
 #include "kvlift/reports/report_data.h"
 #include "kvlift/reports/saved_documents.h"
@@ -34,7 +35,7 @@ namespace {
 // Writes the folder of a counterexample: inputs and outputs of both models in the step that
 // differs, in the format of `run`, and a text that describes the difference.
 absl::Status SaveFailure(const std::string& folder, const Model& before, const Model& after,
-                         const VerifyReport& report) {
+                         const VerifyReport& report, const OutputGuard& guard) {
   std::vector<OutputFile> files;
   const auto add = [&](const char* side, const Model& model,
                        const std::vector<ReplayStep>& steps) -> absl::Status {
@@ -51,13 +52,14 @@ absl::Status SaveFailure(const std::string& folder, const Model& before, const M
   KV_RETURN_IF_ERROR(add("after", after, report.counterexample->after_steps));
   files.push_back({(std::filesystem::path(folder) / "counterexample.json").string(),
                    VerifyDocument(report)["counterexample"].dump(2) + "\n"});
+  KV_RETURN_IF_ERROR(guard.Check(files));
   return WriteOutputs(files);
 }
 
 // Writes the parts of the proof that a solver can check, one file each. For quantised caches the
 // proof is about two intermediate models, and this returns Unimplemented.
 absl::Status SaveObligations(const std::string& folder, const Model& before, const Model& after,
-                             const Manifest& relation) {
+                             const Manifest& relation, const OutputGuard& guard) {
   for (const ManifestCache& cache : relation.caches) {
     if (cache.quantization) return absl::UnimplementedError("caches are kept in few bits");
   }
@@ -67,6 +69,7 @@ absl::Status SaveObligations(const std::string& folder, const Model& before, con
   for (const Obligation& one : obligations.all()) {
     files.push_back({(std::filesystem::path(folder) / (one.name + ".smt2")).string(), one.script});
   }
+  KV_RETURN_IF_ERROR(guard.Check(files));
   return WriteOutputs(files);
 }
 
@@ -140,15 +143,22 @@ int RunVerify(const VerifyFlags& flags, Io io) {
     Complain(io, flags.after, report.status());
     return kUnreadable;
   }
+  constexpr bool kReplacesFiles = true;
+  OutputGuard guard(kReplacesFiles);
+  for (const Model* model : {&before, &after}) {
+    guard.ReadsModel(*model);
+    guard.ReadsManifestBeside(model->path);
+  }
+  guard.Reads(flags.manifest);
   if (!flags.save_failure.empty() && report->counterexample) {
-    const absl::Status saved = SaveFailure(flags.save_failure, before, after, *report);
+    const absl::Status saved = SaveFailure(flags.save_failure, before, after, *report, guard);
     if (!saved.ok()) {
       Complain(io, flags.save_failure, saved);
       return kUnwritable;
     }
   }
   if (!flags.obligations.empty()) {
-    const absl::Status saved = SaveObligations(flags.obligations, before, after, relation);
+    const absl::Status saved = SaveObligations(flags.obligations, before, after, relation, guard);
     if (!saved.ok()) {
       Complain(io, flags.obligations, saved);
       return kUnwritable;
@@ -161,9 +171,7 @@ int RunVerify(const VerifyFlags& flags, Io io) {
     if (format != "html") return InFormat(format, about, Style());
     return ReportPage(source, converted, shown, *report, CommandText(io.args));
   };
-  const std::vector<std::string> inputs = {flags.before, flags.after, flags.manifest,
-                                           ManifestPathFor(flags.after)};
-  const absl::Status saved = SaveDocuments(flags.save, VerifyDocumentFormats(), inputs, in_format);
+  const absl::Status saved = SaveDocuments(flags.save, VerifyDocumentFormats(), guard, in_format);
   if (!saved.ok()) {
     Complain(io, "--save", saved);
     return kUnwritable;

@@ -82,7 +82,7 @@ struct RunFlags {
   std::string model, inputs, expect, steps, outputs;
   std::string alias = "auto", order = "canonical";
   std::optional<double> rtol, atol;  // default: by element type
-  bool trace = false, no_pack = false;
+  bool trace = false, no_pack = false, force = false;
 };
 int RunRun(const RunFlags& flags, Io io);
 

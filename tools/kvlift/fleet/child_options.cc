@@ -34,6 +34,10 @@ std::string WhyNotOptions(std::string_view by, const std::string& command,
   }
   std::vector<std::string> line = {"kvlift", command, "model.onnx"};
   if (command == "convert") line.insert(line.end(), {"-o", "out.onnx"});
+  // The fleet has a report of each model made, unless a model ends early.
+  if (by == "fleet" && command == "convert" && !StopsEarly(options)) {
+    line.insert(line.end(), {"--report", "out.html"});
+  }
   if (command == "verify") line.emplace_back("out.onnx");
   line.insert(line.end(), options.begin(), options.end());
   return WhyNotUsable(line);

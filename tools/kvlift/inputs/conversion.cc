@@ -76,15 +76,16 @@ absl::Status ReadFreezing(const ConvertFlags& f, ConvertOptions* o) {
         "fixed then");
   }
   for (const int64_t tokens : request.tokens) {
-    if (!o->max_seq_len || tokens <= *o->max_seq_len) continue;
+    if (!o->max_seq_len || tokens < *o->max_seq_len) continue;
     return refuse(
-        fmt::format("{} tokens do not fit into --max-seq-len {}", tokens, *o->max_seq_len));
+        fmt::format("{} tokens leave no room for a past in --max-seq-len {}, which must be larger",
+                    tokens, *o->max_seq_len));
   }
   if (!f.stop_after.empty() || f.dump_dir) {
     return refuse("not with --stop-after or --dump-dir, which are about one graph");
   }
   if (!f.report.empty() && request.tokens.size() > 1) {
-    return refuse("--report is about one graph; give one number of tokens");
+    return refuse("a report is about one graph; give one number of tokens");
   }
   o->static_shapes = true;
   return absl::OkStatus();

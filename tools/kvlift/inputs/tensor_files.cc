@@ -71,6 +71,17 @@ absl::Status CheckIsTensor(const Graph& graph, const std::string& name) {
   return absl::OkStatus();
 }
 
+// Returns true if a file of this size may hold the elements of a tensor. An element takes a byte or
+// more in a file and eight or fewer in memory. The shape may be anything where the file is of
+// another message.
+bool MayHold(const onnx::TensorProto& proto, size_t file_bytes) {
+  if (proto.data_location() == onnx::TensorProto::EXTERNAL) return true;
+  if (ElementBits(proto.data_type()) == 0) return true;
+  const exec::Shape shape(proto.dims().begin(), proto.dims().end());
+  const int64_t bytes = exec::NumBytes(proto.data_type(), shape);
+  return bytes >= 0 && static_cast<uint64_t>(bytes) / 8 <= file_bytes;
+}
+
 absl::StatusOr<exec::Tensor> ReadTensor(const fs::path& path) {
   KV_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
   absl::StatusOr<exec::Tensor> tensor;
@@ -86,6 +97,12 @@ absl::StatusOr<exec::Tensor> ReadTensor(const fs::path& path) {
     if (proto.has_segment()) {
       return absl::InvalidArgumentError(
           fmt::format("{} is no TensorProto but a sequence; only tensors are read", path.string()));
+    }
+    if (!MayHold(proto, bytes.size())) {
+      return absl::InvalidArgumentError(fmt::format(
+          "{} is no TensorProto: its shape takes more data than the file has; sequences "
+          "and optional values are not read",
+          path.string()));
     }
     tensor = exec::Tensor::FromProto(proto, path.parent_path().string());
   }

@@ -1,7 +1,6 @@
 #include "kvlift/reports/saved_documents.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "absl/strings/str_join.h"
 #include "base/status.h"
@@ -9,15 +8,6 @@
 #include "onnxio/model/model.h"
 
 namespace kvlift::cli {
-namespace {
-
-bool IsSameFile(const std::string& a, const std::string& b) {
-  std::error_code error;
-  return std::filesystem::weakly_canonical(a, error) == std::filesystem::weakly_canonical(b, error);
-}
-
-}  // namespace
-
 absl::StatusOr<SavedDocument> ReadSaved(const std::string& text,
                                         absl::Span<const std::string> formats) {
   const size_t sign = text.find('=');
@@ -27,24 +17,25 @@ absl::StatusOr<SavedDocument> ReadSaved(const std::string& text,
     return absl::InvalidArgumentError(fmt::format(
         "'{}' is not FORMAT=FILE, with a format out of {}", text, absl::StrJoin(formats, ", ")));
   }
+  if (const std::string why = IsOutputName(saved.file); !why.empty()) {
+    return absl::InvalidArgumentError(fmt::format("'{}': {}", text, why));
+  }
   return saved;
 }
 
 absl::Status SaveDocuments(
     absl::Span<const std::string> saved, absl::Span<const std::string> formats,
-    absl::Span<const std::string> inputs,
+    const OutputGuard& guard,
     const std::function<absl::StatusOr<std::string>(const std::string& format)>& in_format) {
   std::vector<OutputFile> files;
+  std::vector<std::string> paths;
   for (const std::string& text : saved) {
     KV_ASSIGN_OR_RETURN(const SavedDocument one, ReadSaved(text, formats));
-    for (const std::string& input : inputs) {
-      if (!IsSameFile(input, one.file)) continue;
-      return absl::FailedPreconditionError(fmt::format("{} is an input", one.file));
-    }
-    for (const OutputFile& other : files) {
-      if (!IsSameFile(other.path, one.file)) continue;
-      return absl::FailedPreconditionError(fmt::format("{} is named twice", one.file));
-    }
+    paths.push_back(one.file);
+  }
+  KV_RETURN_IF_ERROR(guard.Check(paths));
+  for (const std::string& text : saved) {
+    KV_ASSIGN_OR_RETURN(const SavedDocument one, ReadSaved(text, formats));
     KV_ASSIGN_OR_RETURN(std::string document, in_format(one.format));
     files.push_back({one.file, std::move(document)});
   }

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kvlift/outputs.h"
 
 namespace kvlift::cli {
 
@@ -24,11 +25,11 @@ absl::StatusOr<SavedDocument> ReadSaved(const std::string& text,
                                         absl::Span<const std::string> formats);
 
 // Writes each document, whose text `in_format` gives, over an existing file of that name: all of
-// them, or none. `saved` are texts that ReadSaved takes. Returns FailedPrecondition if a file is
-// one of `inputs` or is named twice, and the errors of `in_format` and of WriteFiles.
+// them, or none. `saved` are texts that ReadSaved takes. Fails as `guard`, which lets files be
+// replaced, as `in_format` and as WriteFiles.
 absl::Status SaveDocuments(
     absl::Span<const std::string> saved, absl::Span<const std::string> formats,
-    absl::Span<const std::string> inputs,
+    const OutputGuard& guard,
     const std::function<absl::StatusOr<std::string>(const std::string& format)>& in_format);
 
 }  // namespace kvlift::cli

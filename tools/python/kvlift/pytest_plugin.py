@@ -27,19 +27,24 @@ class Kvlift:
     def converted(self, model: Any, name: str = "converted.onnx", **options: Any) -> pathlib.Path:
         """Converts a model into the test's folder and returns the path of the result.
 
-        The options are those of `kvlift.convert`. Fails the test if a cache is not converted.
+        The options are those of `kvlift.convert`. Fails the test if a cache is not converted, if
+        the name is a path, or if the folder has a file of that name.
         """
         __tracebackhide__ = True
         import kvlift
 
+        path = self._folder / name
+        if path.parent != self._folder or name in ("", ".", ".."):
+            pytest.fail(f"{name!r} is no name of a file in the test's folder", pytrace=False)
+        if path.exists():
+            pytest.fail(f"{path} exists: give each result of a test its own name", pytrace=False)
         result = kvlift.convert(model, **options)
         if not result:
             refused = [f"{c['id']}: {c['reason']['code']} {c['reason']['text']}"
                        for c in result.caches if c.get("reason")]
             pytest.fail(f"{result.status}: " + ("; ".join(refused) or "no cache was converted"),
                         pytrace=False)
-        path = self._folder / name
-        result.save(path, force=True)
+        result.save(path)
         return path
 
     def __getattr__(self, name: str) -> Any:

@@ -88,6 +88,22 @@ class _Unwritable(ReplayError):
     code = UNWRITABLE
 
 
+def _check_outputs(args: argparse.Namespace, record: Any) -> None:
+    """Refuses files that are read, one file for two documents, and what is no regular file."""
+    read = [record.before.path, record.after.path]
+    for folder, _, names in os.walk(args.record):
+        read += [os.path.join(folder, name) for name in names]
+    outputs = [path for path in (args.json, args.junit) if path and path != "-"]
+    for path in outputs:
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise _Unwritable(f"{path}: is no regular file; nothing written")
+        if any(os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
+               for other in read):
+            raise _Unwritable(f"{path}: is an input; nothing written")
+    if len({os.path.realpath(path) for path in outputs}) < len(outputs):
+        raise _Unwritable(f"{outputs[0]}: is asked for twice; nothing written")
+
+
 def _write(path: str, words: str) -> None:
     """Writes a file as a whole or not at all."""
     if path == "-":
@@ -120,6 +136,7 @@ def _run(args: argparse.Namespace, ort: Any) -> int:
                         not args.no_optimize)
     runtime = Runtime(ort, settings)
     record = Record(args.record, args.before, args.after)
+    _check_outputs(args, record)
     record.check()
     replay = Replay(runtime, record)
     outcome = replay.run(args.plan)

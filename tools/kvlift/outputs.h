@@ -1,0 +1,47 @@
+// Says why a command may not write its outputs, for all commands that write files.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "onnxio/model/model.h"
+
+namespace kvlift::cli {
+
+// Returns an empty string, or what is wrong with the name of an output: "" and "-" name no file.
+std::string IsOutputName(const std::string& path);
+
+// Knows what a command reads, so that no output takes its place, with --force neither.
+class OutputGuard {
+ public:
+  // With `force`, outputs may replace files that are no inputs.
+  explicit OutputGuard(bool force) : force_(force) {}
+
+  // Adds a file that is read. Does nothing for "", "-" and what does not exist.
+  void Reads(const std::string& path);
+  // Adds the file of a model and its external data.
+  void ReadsModel(const Model& model);
+  // Adds the manifest beside a model.
+  void ReadsManifestBeside(const std::string& model_path);
+
+  // Returns OK if all files may be written. Otherwise a status with a code (KV501) and the path of
+  // the file: it is an input, is another output as well, is no regular file, or exists.
+  absl::Status Check(absl::Span<const std::string> paths) const;
+  absl::Status Check(const std::vector<OutputFile>& files) const;
+
+ private:
+  // A file, whatever its name.
+  struct Identity {
+    dev_t device;
+    ino_t inode;
+    bool operator==(const Identity&) const = default;
+  };
+  std::string WhyNot(const std::string& path) const;
+
+  bool force_;
+  std::vector<Identity> inputs_;
+};
+
+}  // namespace kvlift::cli
