@@ -100,13 +100,16 @@ void FindOtherAttention(Analysis& a) {
           MakeFinding("KV212", "needs an attention that reads it as keys or values, found none",
                       *a.graph, {cache.update->node}, {pair.past, pair.present}));
     } else if (known.insert(softmax).second) {
+      const NodeId other = BetweenSoftmaxAndProduct(*a.graph, softmax);
+      const std::string found = other == kNoNode ? "another kind of attention"
+                                                 : fmt::format("{} between softmax and product",
+                                                               a.graph->node(other).op_type());
       a.attention.push_back(
           {softmax, std::nullopt,
            MakeFinding("KV211",
-                       fmt::format("needs softmax(scale * q k + mask) v around {}, found another "
-                                   "kind of attention",
-                                   a.graph->name(cache.candidate.pair.past)),
-                       *a.graph, {softmax}, {cache.candidate.pair.past})});
+                       fmt::format("needs softmax(scale * q k + mask) v around {}, found {}",
+                                   a.graph->name(pair.past), found),
+                       *a.graph, {other == kNoNode ? softmax : other}, {pair.past})});
     }
   }
   std::stable_sort(a.attention.begin(), a.attention.end(),

@@ -178,4 +178,22 @@ NodeId FindSoftmax(const Graph& graph, absl::Span<const ValueId> values, int max
   return kNoNode;
 }
 
+NodeId BetweenSoftmaxAndProduct(const Graph& graph, NodeId softmax) {
+  constexpr int kMostNodes = 8;
+  NodeId n = softmax;
+  for (int looked = 0; looked < kMostNodes; ++looked) {
+    if (graph.outputs(n).empty() || graph.outputs(n)[0] == kNoValue) return kNoNode;
+    const auto uses = graph.uses(graph.outputs(n)[0]);
+    if (uses.empty() || uses[0].node == kNoNode) return kNoNode;
+    n = uses[0].node;
+    const std::string& op = graph.node(n).op_type();
+    if (op == "Cast" || op == "Identity" || op == "Dropout" || op == "Reshape" ||
+        op == "Transpose" || op == "Where" || op == "Slice") {
+      continue;
+    }
+    return op.find("MatMul") != std::string::npos || op == "Gemm" || op == "Einsum" ? kNoNode : n;
+  }
+  return kNoNode;
+}
+
 }  // namespace kvlift

@@ -25,4 +25,9 @@ NodeId FindSoftmax(const Graph& graph, absl::Span<const ValueId> values,
 // between. Returns kNoNode if a search of 150 nodes finds none.
 NodeId SoftmaxBehind(const Graph& graph, NodeId node);
 
+// Returns the node between a softmax and the product of its weights with values, as a quantiser is;
+// casts and operators that move data are looked through. Returns kNoNode if the product follows, or
+// if a search of a few nodes ends elsewhere.
+NodeId BetweenSoftmaxAndProduct(const Graph& graph, NodeId softmax);
+
 }  // namespace kvlift
