@@ -43,11 +43,6 @@ const std::map<std::string, std::string>& OpenFacts() {
       // The source's Softmax is one of opset 12 over several axes, which the conversion spells out
       // with Flatten and Reshape; the proof does not.
       {"decomposed_attention_keep_softmax_flattens", kOperators},
-      // The number of valid rows is start + M + 1 or start + 1. That it is not negative follows
-      // from
-      // the place of the new row, by cases of the sign of `start`.
-      {"fixed_buffer_place_dropped_outside", "has operands that fit each other"},
-      {"fixed_buffer_place_from_the_end", "has operands that fit each other"},
       {"decomposed_attention_mask_lookup_guarded", "shows each query the source's keys"},
       {"decomposed_attention_mask_lookup_guarded_negative", "shows each query the source's keys"},
   };

@@ -248,7 +248,7 @@ struct Program {
     c->add_option("--expect", run.expect, "Folder with output_K.pb to compare with");
     c->add_option("--steps", run.steps, "Folder of step folders 00, 01, ...");
     c->add_option("--outputs", run.outputs, "Folder to write output_K.pb to");
-    c->add_flag("--force", run.force, "Overwrite existing outputs");
+    c->add_flag("--force", run.force, "Overwrite outputs beside the inputs");
     c->add_option("--alias", run.alias, "Update caches in place")
         ->check(OneOf({"auto", "off", "required", "guard", "poison"}));
     c->add_option("--order", run.order, "Order of summation")->check(OneOf({"canonical", "fast"}));

@@ -93,9 +93,16 @@ class Runner {
     return std::nullopt;
   }
 
-  // Returns OK if no output takes the place of what was read, or without --force of another file.
+  // Returns OK if no output takes the place of what was read. Outputs of an earlier run are
+  // replaced; those beside the inputs may be recorded ones, which takes --force.
   absl::Status MayWrite(const Model& model) const {
-    OutputGuard guard(flags_.force);
+    std::error_code error;
+    bool beside = false;
+    for (size_t k = 0; k < names_.size(); ++k) {
+      const std::string inputs = In(flags_.inputs.empty() ? flags_.steps : flags_.inputs, k);
+      beside = beside || fs::equivalent(inputs, In(flags_.outputs, k), error);
+    }
+    OutputGuard guard(flags_.force || !beside);
     guard.ReadsModel(model);
     guard.ReadsManifestBeside(model.path);
     for (size_t k = 0; !flags_.expect.empty() && k < names_.size(); ++k) {

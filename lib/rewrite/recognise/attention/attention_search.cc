@@ -180,6 +180,7 @@ NodeId FindSoftmax(const Graph& graph, absl::Span<const ValueId> values, int max
 
 NodeId BetweenSoftmaxAndProduct(const Graph& graph, NodeId softmax) {
   constexpr int kMostNodes = 8;
+  if (!graph.Is(softmax, "Softmax")) return kNoNode;
   NodeId n = softmax;
   for (int looked = 0; looked < kMostNodes; ++looked) {
     if (graph.outputs(n).empty() || graph.outputs(n)[0] == kNoValue) return kNoNode;
