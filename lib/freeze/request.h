@@ -30,8 +30,9 @@ struct FreezeRequest {
   std::vector<FreezeSizes> Graphs() const;
 };
 
-// Reads "batch=1,tokens=1|128,NAME=7", with blanks around any part. InvalidArgument names the part that is not an assignment of
-// positive numbers, or that assigns a name twice; only `tokens` takes several numbers.
+// Reads "batch=1,tokens=1|128,NAME=7", with blanks around any part. InvalidArgument names the part
+// that is not an assignment of positive numbers, or that assigns a name twice; only `tokens` takes
+// several numbers.
 absl::StatusOr<FreezeRequest> ReadFreeze(std::string_view text);
 
 }  // namespace kvlift
