@@ -58,8 +58,8 @@ std::optional<WindowOfRows> ReadWindow(const GraphPair& pair, const ManifestCach
 
 void SeparateWindowLengths(const Manifest& relation, onnx::ModelProto* source) {
   const auto window_of = [&](const std::string& input) {
-    const auto cache = std::find_if(
-        relation.caches.begin(), relation.caches.end(), [&](const ManifestCache& one) {
+    const auto cache =
+        std::find_if(relation.caches.begin(), relation.caches.end(), [&](const ManifestCache& one) {
           return one.source.kind == UpdateKind::kWindow && one.source.input == input;
         });
     return cache == relation.caches.end() ? nullptr : &*cache;
