@@ -249,6 +249,7 @@ absl::StatusOr<std::vector<std::string>> StepFolders(const std::string& folder) 
   }
   std::sort(steps.begin(), steps.end());
   std::vector<std::string> names;
+  names.reserve(steps.size());
   for (auto& [number, name] : steps) names.push_back(std::move(name));
   return names;
 }
