@@ -83,4 +83,11 @@ void DeclareSizes(absl::Span<const NamedSize> sizes, onnx::GraphProto* graph) {
   }
 }
 
+std::shared_ptr<onnx::ModelProto> WithSizes(const onnx::ModelProto& model,
+                                            absl::Span<const NamedSize> sizes) {
+  auto declared = std::make_shared<onnx::ModelProto>(model);
+  DeclareSizes(sizes, declared->mutable_graph());
+  return declared;
+}
+
 }  // namespace kvlift

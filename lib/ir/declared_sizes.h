@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,5 +34,8 @@ std::vector<std::string> SummandsOf(const std::string& text);
 // Replaces the names by the numbers where inputs of the graph declare them, also as summands: with
 // S = 4 "P + S" becomes "P + 4".
 void DeclareSizes(absl::Span<const NamedSize> sizes, onnx::GraphProto* graph);
+// Returns a copy of the model with the sizes declared.
+std::shared_ptr<onnx::ModelProto> WithSizes(const onnx::ModelProto& model,
+                                            absl::Span<const NamedSize> sizes);
 
 }  // namespace kvlift

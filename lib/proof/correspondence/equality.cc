@@ -15,7 +15,7 @@ constexpr int64_t kSize = 1 << 20;  // any large size
 // 20,000.
 constexpr int64_t kMostSteps = 60000;
 
-// Returns the condition by which a comparison selects a number; null if there is none.
+// Returns the condition by which a comparison selects a number; null if it compares no select.
 Expr AskedBy(Expr comparison) {
   if (comparison->kind() != Kind::kLe && comparison->kind() != Kind::kEq) return nullptr;
   const Expr e = comparison->args()[0];

@@ -462,12 +462,8 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
                 const std::vector<LayerBoundary>& boundaries, Obligations* obligations) {
   Proof proof;
   const std::vector<NamedSize> sizes = FrozenSizesOf(before, after, relation);
-  onnx::ModelProto restricted;
-  if (!sizes.empty()) {
-    restricted = before;
-    DeclareSizes(sizes, restricted.mutable_graph());
-  }
-  const onnx::ModelProto& source = sizes.empty() ? before : restricted;
+  const auto restricted = sizes.empty() ? nullptr : WithSizes(before, sizes);
+  const onnx::ModelProto& source = restricted == nullptr ? before : *restricted;
   for (const bool lengths : {true, false}) {
     const PlainModel plain = AsPlain(source, lengths), mine = AsPlain(after, lengths);
     const auto pair = GraphPair::Create(plain.model, mine.model, relation);

@@ -188,9 +188,7 @@ absl::StatusOr<Analysis> Lower(const Model& model) {
   KV_ASSIGN_OR_RETURN(
       Graph graph, Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(raised.model))));
   if (const auto sizes = sym::FixedSizesOf(graph); !sizes.empty()) {
-    auto declared = std::make_shared<onnx::ModelProto>(graph.model());
-    DeclareSizes(sizes, declared->mutable_graph());
-    KV_ASSIGN_OR_RETURN(graph, Graph::Build(std::move(declared)));
+    KV_ASSIGN_OR_RETURN(graph, Graph::Build(WithSizes(graph.model(), sizes)));
   }
   a.graph = std::make_shared<const Graph>(std::move(graph));
   a.forms = std::make_unique<sym::Forms>(*a.graph);

@@ -27,6 +27,7 @@ absl::StatusOr<std::shared_ptr<const Graph>> WithWindowLengths(
       windows[graph.name(update.pair.past)] = {update.axis, *window};
     }
   }
+  if (windows.empty()) return nullptr;
   // By name: the window whose rows it counts; 0 for anything else.
   absl::flat_hash_map<std::string, int64_t> counted;
   absl::flat_hash_set<std::string> shared;
@@ -41,7 +42,7 @@ absl::StatusOr<std::shared_ptr<const Graph>> WithWindowLengths(
       if (!fresh && it->second != window) shared.insert(dims[k].dim_param());
     }
   }
-  if (shared.empty() || windows.empty()) return nullptr;
+  if (shared.empty()) return nullptr;
   auto renamed = std::make_shared<onnx::ModelProto>(graph.model());
   bool any = false;
   for (onnx::ValueInfoProto& input : *renamed->mutable_graph()->mutable_input()) {

@@ -79,7 +79,7 @@ std::optional<DimSymbol> FreeAxis(Expr size, Expr other) {
 
 // Returns the length of an axis, declared by a mask or another integer input, with which the two
 // extents are equal for all other sizes: `other`, the divisor of a quotient in `own`, or what a sum
-// lacks to be `other`. nullopt if there is none.
+// lacks to be `other`. Returns nullopt if no such length makes them equal.
 std::optional<std::pair<DimSymbol, Expr>> MadeEqualByHost(Engine& engine, Expr own, Expr other) {
   Pool& pool = engine.pool();
   std::vector<Expr> lengths = {other};

@@ -31,7 +31,7 @@ class SizeFinder {
   }
 
  private:
-  // Names of the axes of real inputs that no other input declares.
+  // Collects the names of axes of real inputs that no input of another type declares.
   void FindNames() {
     absl::flat_hash_set<std::string> counts;
     for (const bool real : {false, true}) {

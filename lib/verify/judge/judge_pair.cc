@@ -82,9 +82,7 @@ PairVerifier::PairVerifier(const Model& before, const Model& after, const Manife
 absl::StatusOr<VerifyReport> PairVerifier::Run() {
   KV_ASSIGN_OR_RETURN(Graph source_graph, Graph::Build(before_.proto));
   if (const auto fixed = FixedSizesOf(*before_.proto); !fixed.empty()) {
-    auto declared = std::make_shared<onnx::ModelProto>(*before_.proto);
-    DeclareSizes(fixed, declared->mutable_graph());
-    KV_ASSIGN_OR_RETURN(source_graph, Graph::Build(std::move(declared)));
+    KV_ASSIGN_OR_RETURN(source_graph, Graph::Build(WithSizes(*before_.proto, fixed)));
   }
   KV_ASSIGN_OR_RETURN(Graph after_graph, Graph::Build(after_.proto));
   // The larger count: a fused operator stands for the nodes that the other model has instead.
@@ -107,9 +105,7 @@ absl::StatusOr<VerifyReport> PairVerifier::Run() {
   report_.assumptions.Add(RestrictionsTo(sizes));
   std::optional<Graph> restricted;
   if (!sizes.empty()) {
-    auto frozen = std::make_shared<onnx::ModelProto>(source_graph.model());
-    DeclareSizes(sizes, frozen->mutable_graph());
-    KV_ASSIGN_OR_RETURN(restricted, Graph::Build(std::move(frozen)));
+    KV_ASSIGN_OR_RETURN(restricted, Graph::Build(WithSizes(source_graph.model(), sizes)));
   }
   auto stimulus = Stimulus::Create(restricted ? *restricted : source_graph, after_graph, relation_,
                                    options_.seed);
