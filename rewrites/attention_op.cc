@@ -6,8 +6,9 @@
 // q [B, N, S, D], keys and values [B, N or Nk, T, D]. Correct: the result is the same operator over
 // the converted caches, with nonpad_kv_seqlen and the same mask. Without a past and
 // nonpad_kv_seqlen, is_causal is aligned top-left: query s sees keys t <= s. That becomes an
-// explicit mask, since nonpad_kv_seqlen aligns is_causal bottom-right. Source: ONNX Attention-23,
-// -24; torch.onnx exports at opset 23.
+// explicit mask, since nonpad_kv_seqlen aligns is_causal bottom-right. A nonpad_kv_seqlen of the
+// source hides the keys from its number on. Source: ONNX Attention-23, -24; torch.onnx exports at
+// opset 23.
 #include <cmath>
 #include <utility>
 
@@ -23,12 +24,22 @@ using sym::Expr;
 using sym::Kind;
 using Result = Recognised<AttentionSite>;
 
+// The places of Attention's optional operands.
+constexpr size_t kPastKey = 4, kPastValue = 5, kNonpad = 6;
+
 ValueId Input(const Graph& graph, NodeId node, size_t k) {
   return k < graph.inputs(node).size() ? graph.inputs(node)[k] : kNoValue;
 }
 
-// Reads the mask operand and is_causal into the site. Returns false if the rank of the mask is not
-// known.
+// Returns the number of valid keys of sequence i0; null if the operator is given none, or if it is
+// not known.
+Expr ValidKeys(sym::Forms& forms, NodeId node, const sym::Facts& facts) {
+  const ValueId valid = Input(forms.graph(), node, kNonpad);
+  return valid == kNoValue ? nullptr : forms.At(valid, {forms.pool().Index(0)}, facts);
+}
+
+// Reads the mask operand, nonpad_kv_seqlen and is_causal into the site. Returns false if the mask
+// or the number of valid keys is not known.
 bool ReadMask(sym::Forms& forms, NodeId node, const sym::Facts& facts, AttentionSite* site) {
   const Graph& graph = forms.graph();
   sym::Pool& pool = forms.pool();
@@ -47,8 +58,13 @@ bool ReadMask(sym::Forms& forms, NodeId node, const sym::Facts& facts, Attention
       site->mask.bias_keep = KeptWhere(pool, element);
     }
   }
+  const Expr valid = ValidKeys(forms, node, facts);
+  if (valid == nullptr && Input(graph, node, kNonpad) != kNoValue) return false;
+  if (valid != nullptr) keep = pool.And(keep, pool.Lt(pool.Index(3), valid, facts));
   if (IntAttribute(graph.node(node), "is_causal", 0) != 0) {
-    keep = pool.And(keep, pool.Le(pool.Index(3), pool.Index(2), facts));
+    // Query 0 stands at row 0, or S rows before the end of the valid keys.
+    const Expr first = valid == nullptr ? pool.Integer(0) : pool.Sub(valid, facts.extents[2]);
+    keep = pool.And(keep, pool.Le(pool.Index(3), pool.Add(first, pool.Index(2)), facts));
   }
   site->mask.keep = keep;
   return true;
@@ -66,7 +82,7 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   if (value == kNoValue) return Result::NotThis();
   const sym::Form q = forms.Of(query), k = forms.Of(key), v = forms.Of(value);
   if (!q.known_rank || !k.known_rank || !v.known_rank) return Result::NotThis();
-  const ValueId own_past = Input(graph, node, 4);
+  const ValueId own_past = Input(graph, node, kPastKey);
   for (const CacheUpdate& cache : caches) {
     if (own_past == kNoValue || forms.Of(cache.pair.past).element != forms.Of(own_past).element) {
       continue;
@@ -79,8 +95,8 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
       !ReadsStored(forms, caches, v.element, {v.shape})) {
     return Result::NotThis();
   }
-  if (Input(graph, node, 4) != kNoValue || Input(graph, node, 6) != kNoValue) {
-    return refuse("KV210", "needs no past and no nonpad_kv_seqlen of its own");
+  if (own_past != kNoValue || Input(graph, node, kPastValue) != kNoValue) {
+    return refuse("KV210", "needs no past of its own");
   }
   if (q.shape.size() != 4 || k.shape.size() != 4 || v.shape.size() != 4) {
     return refuse("KV210", fmt::format("needs inputs of rank 4, found rank {}", q.shape.size()));
@@ -105,7 +121,7 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
     }
   }
   AttentionSite site;
-  site.spelling = AttentionOperator{};
+  site.spelling = AttentionOperator{Input(graph, node, kNonpad) != kNoValue};
   site.node = node;
   site.nodes = {node};
   site.query = query;
@@ -131,7 +147,8 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   facts.extents[1] = q.shape[1];
   site.mask.keys = k.shape[2];
   if (!ReadMask(forms, node, facts, &site)) {
-    return refuse("KV211", "needs a mask whose rank is known");
+    return refuse("KV211", "needs a mask whose rank is known, and a number of valid keys for each "
+                           "sequence");
   }
   return Result::Match(std::move(site));
 }

@@ -121,8 +121,12 @@ struct Program {
     auto* c = Command("convert", "Rewrite caches to TensorScatter and Attention", &f, &RunConvert);
     c->add_option("model", f.model, "The model to convert")->required();
     c->add_option("-o,--output", f.output, "Where to write the result")->check(FileName());
-    c->parse_complete_callback([&f] {
+    c->parse_complete_callback([&f, c] {
       if (f.output.empty() && f.stop_after.empty()) throw CLI::RequiredError("--output");
+      for (const char* form : {"--target", "--control", "--mask", "--read", "--padding",
+                               "--io-names", "--layout", "--rotary", "--cache-tensors"}) {
+        f.anew = f.anew || c->count(form) > 0;
+      }
     });
     c->add_option("--max-seq-len", f.max_seq_len, "Capacity: a number, or 'dynamic'");
     c->add_option("--freeze", f.freeze, "Static shapes: batch=1,tokens=1|128")

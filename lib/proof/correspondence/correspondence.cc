@@ -299,6 +299,12 @@ void Correspondence::SetJoinedTwin(ValueId after, ValueId before, Expr size, Gro
   joined_[after] = size;
 }
 
+void Correspondence::SetStackedJoinedTwin(ValueId after, ValueId before, int64_t groups,
+                                          Expr tokens, Expr size, Grounds grounds) {
+  SetJoinedTwin(after, before, size, std::move(grounds));
+  stacked_[after] = {groups, tokens};
+}
+
 Grounds Correspondence::TakeGrounds() const { return std::exchange(grounds_, {}); }
 
 Sameness Correspondence::TwinSameness(ValueId after, ValueId before) const {

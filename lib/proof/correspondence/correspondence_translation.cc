@@ -147,6 +147,12 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
       args[1] = pool.Add(pool.Mul(args[0], pool.Integer(heads->second)), args[1]);
       args.erase(args.begin());
     }
+    if (const auto stack = stacked_.find(source); stack != stacked_.end() && args.size() == 4) {
+      const auto& [groups, tokens] = stack->second;
+      const Expr g = pool.FloorDiv(args[2], tokens, facts);
+      args[1] = pool.Add(pool.Mul(args[1], pool.Integer(groups)), g);
+      args[2] = pool.Sub(args[2], pool.Mul(g, tokens));
+    }
     if (const auto join = joined_.find(source); join != joined_.end()) {
       const Expr size = join->second;
       if (args.size() == 4) {
@@ -155,12 +161,6 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
         const Expr head = pool.FloorDiv(args[2], size, facts);
         args = {args[0], head, args[1], pool.Sub(args[2], pool.Mul(head, size))};
       }
-    }
-    if (const auto stack = stacked_.find(source); stack != stacked_.end() && args.size() == 4) {
-      const auto& [groups, tokens] = stack->second;
-      const Expr g = pool.FloorDiv(args[2], tokens, facts);
-      args[1] = pool.Add(pool.Mul(args[1], pool.Integer(groups)), g);
-      args[2] = pool.Sub(args[2], pool.Mul(g, tokens));
     }
     return Normal(sym::BroadcastAt(forms_, it->second, args, Facts{}), Facts{});
   }

@@ -359,12 +359,15 @@ class Prover {
                const AttentionReading& after, Grounds grounds) {
     const int64_t groups = attention_facts_.GroupsOf(before, after).value_or(1);
     if (before.joined != after.joined) {
-      // If heads are joined, heads that are rows cannot be told apart.
       const Expr size = before.joined ? before.size_of_value : after.size_of_value;
-      const bool plain = groups == 1 && forms_.Of(before.joined ? mine : theirs).shape.size() == 4;
+      const bool apart = forms_.Of(before.joined ? mine : theirs).shape.size() == 4;
       // The size is null if the attention was not read.
-      if (plain && size != nullptr) {
+      if (!apart || size == nullptr) return;
+      if (groups == 1) {
         twins_.SetJoinedTwin(mine, theirs, size, std::move(grounds));
+      } else if (before.joined) {
+        twins_.SetStackedJoinedTwin(mine, theirs, groups, attention_facts_.Tokens(before), size,
+                                    std::move(grounds));
       }
     } else if (forms_.Of(theirs).shape.size() == 3 && forms_.Of(mine).shape.size() == 4) {
       const auto& extents = after.extents.extents;
@@ -488,6 +491,11 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
       for (const std::string& positions : model->positions) {
         proof.assumptions.Add({AssumptionKind::kPositions, positions,
                                fmt::format("{} holds the positions P..T-1", positions),
+                               AssumptionSource::kHost});
+      }
+      for (const LengthBound& bound : model->bounds) {
+        proof.assumptions.Add({AssumptionKind::kOther, bound.value,
+                               fmt::format("{}[i0] < {}", bound.value, bound.bound),
                                AssumptionSource::kHost});
       }
     }

@@ -227,8 +227,7 @@ absl::StatusOr<Conversion> ConvertLowered(const Model& model, const ConvertOptio
   KV_RETURN_IF_ERROR(Recognise(rules, options, &a));
   result.inspection = ReportFor(model, a);
   KV_RETURN_IF_ERROR(trace.Take([&] { return DescribeRecognised(a, result.inspection); }));
-  if (std::all_of(a.caches.begin(), a.caches.end(),
-                  [](const AnalysedCache& cache) { return cache.candidate.converted; })) {
+  if (std::all_of(a.caches.begin(), a.caches.end(), IsConvertedAlready)) {
     result.status = ConvertStatus::kNothing;
     return result;
   }

@@ -150,8 +150,9 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role,
                           s_.nodes.Int64s({axis})},
                          "part");
   };
-  if (!headless) take('N', view.first_head, view.heads);
-  if (!joined) take('D', view.first_element, size);
+  const bool whole = joined || (cache.placement.split_heads > 0 && !rowwise);
+  if (!headless && !whole) take('N', view.first_head, view.heads);
+  if (!whole) take('D', view.first_element, size);
   const std::string_view wanted = headless ? "BSD" : "BNSD";
   if (layout != wanted) {
     std::vector<int64_t> perm;

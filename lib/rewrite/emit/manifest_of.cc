@@ -77,7 +77,9 @@ ManifestCache DescribeCache(const Analysis& a, const PlannedCache& update,
   m.axis = update.placement.axis;
   m.alias = CacheAlias::kSafe;
   if (const WindowRing* ring = update.ring()) m.ring = CacheRing{ring->window};
-  m.source = {m.input, m.output, update.kind(), update.layout, update.axis, update.grows(), {}};
+  // A layout of which the result separates heads says that they are on one axis.
+  const std::string own = update.placement.split_heads > 0 ? kHeadsInLastAxis : update.layout;
+  m.source = {m.input, m.output, update.kind(), own, update.axis, update.grows(), {}};
   if (const UnpackedCache* packed = a.normalised.unpacked.Find(m.input)) {
     m.source = packed->source;
     m.source.kind = update.kind();
@@ -200,6 +202,12 @@ std::string WhyNoPadding(const Graph& graph, const NoPadding& why) {
                    return fmt::format(
                        "{} computes with other rows of a step: no padding tokens among them",
                        at(other.node));
+                 },
+                 [&](const IndexCountsBack& back) {
+                   return fmt::format(
+                       "{} writes the last rows of the valid ones: no padding tokens behind those "
+                       "of a step",
+                       at(back.node));
                  }},
       why);
 }

@@ -34,6 +34,10 @@ std::string JoinHeads(EmitState& s, const std::string& value, int64_t heads, int
 std::string ToTargetLayout(EmitState& s, const PlannedCache& cache, const std::string& value) {
   const Placement& place = cache.placement;
   if (!place.moved) return value;
+  if (place.split_heads > 0) {
+    const std::string shape = s.nodes.Int64s({0, 0, place.split_heads, -1});
+    return Permute(s, s.nodes.Add("Reshape", {value, shape}, "heads"), "BSND", kHeadsFirst);
+  }
   if (place.layout == kHeadsFirst) return Permute(s, value, cache.layout, kHeadsFirst);
   return Join(s, value, cache.layout,
               ExtentOf(s.forms, cache, 'N') * ExtentOf(s.forms, cache, 'D'));
@@ -42,6 +46,7 @@ std::string ToTargetLayout(EmitState& s, const PlannedCache& cache, const std::s
 std::string ToSourceLayout(EmitState& s, const PlannedCache& cache, const std::string& value) {
   const Placement& place = cache.placement;
   if (!place.moved) return value;
+  if (place.split_heads > 0) return Join(s, value, kHeadsFirst, ExtentOf(s.forms, cache, 'D'));
   if (place.layout == kHeadsFirst) return Permute(s, value, kHeadsFirst, cache.layout);
   const std::string shape =
       s.nodes.Int64s({0, 0, ExtentOf(s.forms, cache, 'N'), ExtentOf(s.forms, cache, 'D')});

@@ -94,11 +94,29 @@ std::optional<Finding> RefuseBeforePlanning(const Analysis& a,
   return ViewsReadInFull(a, options);
 }
 
+namespace {
+
+// Returns the producer of a buffer's present whose write index depends on data and on the number of
+// new tokens; kNoNode if no buffer has such an index.
+NodeId FindCountedBack(const Analysis& a) {
+  for (const CacheUpdate& update : a.updates) {
+    if (update.grows() || update.new_length->kind() != sym::Kind::kDim) continue;
+    const Expr start = update.write_index(a.forms->pool());
+    if (sym::ContainsDim(start, update.new_length->dim()) && !sym::LoadsOf(start).empty()) {
+      return update.node;
+    }
+  }
+  return kNoNode;
+}
+
+}  // namespace
+
 std::optional<NoPadding> ForbidsPadding(const Analysis& a) {
   if (!a.states.empty()) return StateTakesTokens{};
   if (const NodeId n = FindMixing(a); n != kNoNode) return TokensTogether{n};
   if (const NodeId n = FindCountedTokens(a); n != kNoNode) return TokensTogether{n};
   if (const NodeId n = FindMixingWithPads(a); n != kNoNode) return OtherRowsRead{n};
+  if (const NodeId n = FindCountedBack(a); n != kNoNode) return IndexCountsBack{n};
   return std::nullopt;
 }
 

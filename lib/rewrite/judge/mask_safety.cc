@@ -67,12 +67,20 @@ bool HoldsOnDiagonal(const PlanBasis& s, Expr part) {
   return true;
 }
 
+// Returns true if the host is trusted to leave each query a key: by its masks and positions it is,
+// and by numbers of valid keys it is not, since 0 is one.
+bool TrustsHost(const AttentionSite& site) {
+  const auto* source = std::get_if<AttentionOperator>(&site.spelling);
+  return source == nullptr || !source->states_length;
+}
+
 bool SeesKey(const PlanBasis& s, const MaskOfSite& mask, Expr t) {
   sym::Pool::Substitution at;
   at.indices = {nullptr, nullptr, nullptr, t};
   const sym::Facts facts = FactsOf(s, mask);
   for (Expr part : sym::ConjunctsOf(mask.keep)) {
-    if (ReadsHostMask(s, part) || HostPosition(s, part, 3, 2) != nullptr) continue;
+    if (ReadsHostMask(s, part)) continue;
+    if (TrustsHost(mask.site) && HostPosition(s, part, 3, 2) != nullptr) continue;
     const Expr here = s.pool.Substitute(part, at, facts);
     if (s.pool.Prove(here, facts) != sym::Truth::kYes && !HoldsOnDiagonal(s, here)) return false;
   }
@@ -148,7 +156,8 @@ bool SeesSomeKey(const PlanBasis& s, const MaskOfSite& mask) {
     keys.push_back(pool.Mod(own, s.forms.Of(mask.key.pair.past).shape[mask.key.axis], {}));
   }
   for (Expr part : sym::ConjunctsOf(mask.keep)) {
-    if (const Expr position = HostPosition(s, part, 3, 2)) keys.push_back(position);
+    const Expr position = HostPosition(s, part, 3, 2);
+    if (position != nullptr && TrustsHost(mask.site)) keys.push_back(position);
   }
   return std::any_of(keys.begin(), keys.end(), [&](Expr t) { return SeesKey(s, mask, t); });
 }

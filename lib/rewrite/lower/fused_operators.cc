@@ -165,7 +165,7 @@ bool HoldsRowsOfInput(sym::Forms& forms, ValueId v) {
 bool SplitFlatAttention(Lowering& l, sym::Forms& forms, NodeId n) {
   const Graph& graph = l.graph();
   const onnx::NodeProto& node = graph.node(n);
-  if (!graph.Is(n, "Attention") || l.has(n, 4) || l.has(n, 5) || l.has(n, 6)) return false;
+  if (!graph.Is(n, "Attention") || l.has(n, 4) || l.has(n, 5)) return false;
   for (int output = 1; output <= 3; ++output) {
     if (!l.out(n, output).empty()) return false;
   }
@@ -185,7 +185,8 @@ bool SplitFlatAttention(Lowering& l, sym::Forms& forms, NodeId n) {
   NodeBuilder::Inputs inputs = {l.SplitHeads(l.in(n, 0), q_heads, "query"),
                                 l.SplitHeads(l.in(n, 1), kv_heads, "key"),
                                 l.SplitHeads(l.in(n, 2), kv_heads, "value")};
-  if (l.has(n, 3)) inputs.push_back(l.in(n, 3));
+  if (l.has(n, 3) || l.has(n, 6)) inputs.push_back(l.in(n, 3));
+  if (l.has(n, 6)) inputs.insert(inputs.end(), {"", "", l.in(n, 6)});
   const auto attributes = Without(node, {"q_num_heads", "kv_num_heads"});
   l.patch().remove_nodes.insert(n);
   l.JoinHeads(l.nodes().Add("Attention", inputs, "Attention", attributes),

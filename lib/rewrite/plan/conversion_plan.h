@@ -182,7 +182,8 @@ struct RederivedOperand {
 };
 
 // Why no padding tokens may be among the new tokens of a step: a state takes in every token; a node
-// computes all tokens of a step together; or it computes with other rows of a step.
+// computes all tokens of a step together; it computes with other rows of a step; or padding tokens
+// would move the rows that a step writes.
 struct StateTakesTokens {};
 struct TokensTogether {
   NodeId node = kNoNode;
@@ -190,7 +191,11 @@ struct TokensTogether {
 struct OtherRowsRead {
   NodeId node = kNoNode;
 };
-using NoPadding = std::variant<StateTakesTokens, TokensTogether, OtherRowsRead>;
+// The write index is a length that the host tells minus the number of new tokens.
+struct IndexCountsBack {
+  NodeId node = kNoNode;  // the producer of the present
+};
+using NoPadding = std::variant<StateTakesTokens, TokensTogether, OtherRowsRead, IndexCountsBack>;
 
 // How wide the host makes the masks in SharedExtents::key_length_masks: as for the source, P + S
 // where the source may declare another name for it, or the capacity.

@@ -43,6 +43,13 @@ onnx::TypeProto InTargetLayout(sym::Forms& forms, const PlannedCache& cache,
   const auto dim = [&](char letter) {
     return type.tensor_type().shape().dim(static_cast<int>(cache.layout.find(letter)));
   };
+  if (const int64_t heads = cache.placement.split_heads; heads > 0) {
+    *shape->add_dim() = dim('B');
+    shape->add_dim()->set_dim_value(heads);
+    *shape->add_dim() = dim('S');
+    shape->add_dim()->set_dim_value(ExtentOf(forms, cache, 'D') / heads);
+    return result;
+  }
   if (cache.placement.layout == kHeadsFirst) {
     for (char letter : std::string_view(kHeadsFirst)) *shape->add_dim() = dim(letter);
     return result;

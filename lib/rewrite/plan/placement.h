@@ -21,8 +21,16 @@ struct Placement {
   std::string layout;
   int axis = 0;        // the sequence axis
   bool moved = false;  // the layout differs from that of the source
+  // Heads that share the source's last axis and have an axis of their own in the result; 0: the
+  // source and the result separate heads alike, or the source does.
+  int64_t split_heads = 0;
 };
-Placement PlacementOf(Layout layout, const CacheUpdate& update);
+// heads: HeadsInLastAxis.
+Placement PlacementOf(Layout layout, const CacheUpdate& update, int64_t heads);
+
+// Returns Nk of a cache [B, M, Nk*D] of which every attention reads all elements as those of Nk
+// heads; 0 for other caches. update_index: into Analysis::updates.
+int64_t HeadsInLastAxis(const Analysis& analysis, int update_index);
 
 // Returns why caches cannot have the layout that the target and --layout ask for (KV229); nullopt
 // if they can.

@@ -86,7 +86,8 @@ std::vector<PlannedCache> PlanBuffers(const Analysis& a, const ResolvedOptions& 
                    [](const WriteAround&) { return Buffer(SourceRing{}); },
                    [](const Fifo&) { return Buffer(FifoRing{}); }},
         update.how);
-    caches.emplace_back(update, buffer, PlacementOf(options.layout, update));
+    caches.emplace_back(update, buffer, PlacementOf(options.layout, update,
+                                     HeadsInLastAxis(a, static_cast<int>(k))));
   }
   return caches;
 }

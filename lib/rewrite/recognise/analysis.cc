@@ -17,6 +17,7 @@
 #include "rewrite/recognise/find_caches.h"
 #include "rewrite/recognise/input_assumptions.h"
 #include "rewrite/recognise/window_lengths.h"
+#include "rewrite/types/resolved_options.h"
 #include "sym/sizes/fixed_sizes.h"
 
 namespace kvlift {
@@ -196,16 +197,22 @@ absl::StatusOr<Analysis> Lower(const Model& model) {
   return a;
 }
 
-absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis* analysis) {
-  Analysis& a = *analysis;
-  FindCaches(rules, options, a);
+namespace {
+
+// Recognises caches and attentions, and replaces those of an earlier call.
+absl::Status RecogniseAll(RuleTable rules, const ConvertOptions& options, WrittenCaches written,
+                          Analysis& a) {
+  a.caches.clear();
+  a.updates.clear();
+  a.attention.clear();
+  FindCaches(rules, options, written, a);
   KV_ASSIGN_OR_RETURN(auto separated, WithWindowLengths(*a.graph, a.updates));
   if (separated != nullptr) {
     a.graph = std::move(separated);
     a.forms = std::make_unique<sym::Forms>(*a.graph);
     a.caches.clear();
     a.updates.clear();
-    FindCaches(rules, options, a);
+    FindCaches(rules, options, written, a);
   }
   SetStatesAside(a);
   MatchAttention(rules, a);
@@ -220,6 +227,30 @@ absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis*
   DropUnread(a);
   AssignLayers(a);
   return WithinSteps(*a.forms);
+}
+
+// Returns true if there are caches, and TensorScatter writes all of them already.
+bool AllConverted(const Analysis& a) {
+  return !a.caches.empty() && std::all_of(a.caches.begin(), a.caches.end(), IsConvertedAlready);
+}
+
+bool HasSpelledOut(const Analysis& a) {
+  return std::any_of(a.attention.begin(), a.attention.end(), [](const AnalysedAttention& found) {
+    return found.site && std::holds_alternative<AttentionSpelledOut>(found.site->spelling);
+  });
+}
+
+}  // namespace
+
+absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis* analysis) {
+  Analysis& a = *analysis;
+  const bool asked = AsksForForm(options);
+  KV_RETURN_IF_ERROR(
+      RecogniseAll(rules, options, asked ? WrittenCaches::kRecognise : WrittenCaches::kStay, a));
+  if (asked || !AllConverted(a)) return absl::OkStatus();
+  KV_RETURN_IF_ERROR(RecogniseAll(rules, options, WrittenCaches::kRecognise, a));
+  if (HasSpelledOut(a)) return absl::OkStatus();
+  return RecogniseAll(rules, options, WrittenCaches::kStay, a);
 }
 
 absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,

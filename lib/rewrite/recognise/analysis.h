@@ -38,6 +38,11 @@ struct AnalysedCache {
   CacheRole role = CacheRole::kKey;  // kKeyValue: both in one tensor
 };
 
+// Returns true if a TensorScatter writes the cache already, and the cache stays as it is.
+inline bool IsConvertedAlready(const AnalysedCache& cache) {
+  return cache.reason && cache.reason->cause == StayCause::kConverted;
+}
+
 // Either `site` or `reason` is set.
 struct AnalysedAttention {
   NodeId node = kNoNode;  // the node that a rule judged, or the softmax if no rule did
@@ -63,7 +68,9 @@ struct Analysis {
 // the analysis is empty. Returns InvalidArgument for a broken model.
 absl::StatusOr<Analysis> Lower(const Model& model);
 // The step "recognise": fills in the rest, from a graph that could be raised. Uses the options
-// only, skip and mode. Returns OutOfRange if the symbolic arithmetic takes more than
+// only, skip and mode. Caches that TensorScatter writes already stay as they are, unless the options
+// ask for a form of the result, or nothing else is left to convert and an attention over them is
+// spelt out. Returns OutOfRange if the symbolic arithmetic takes more than
 // sym::MaxSteps(). What cannot be converted is in the analysis.
 absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis* analysis);
 // Runs both steps.

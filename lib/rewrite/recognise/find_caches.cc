@@ -65,14 +65,17 @@ bool Wanted(const Graph& graph, const CachePair& pair, const ConvertOptions& opt
   return (options.only.empty() || meets(options.only)) && !meets(options.skip);
 }
 
-void MatchCaches(RuleTable rules, const ConvertOptions& options, Analysis& a) {
+void MatchCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches written,
+                 Analysis& a) {
   for (AnalysedCache& cache : a.caches) {
-    if (cache.candidate.converted) {
+    const CachePair& pair = cache.candidate.pair;
+    if (cache.candidate.converted && written == WrittenCaches::kStay) {
       cache.reason = StayReason{StayCause::kConverted, cache.candidate.if_unmatched};
       continue;
     }
-    cache.reason = StayReason::Refused(cache.candidate.if_unmatched);
-    const CachePair& pair = cache.candidate.pair;
+    cache.reason = StayReason::Refused(cache.candidate.converted
+                                           ? DescribeCandidate(*a.forms, pair).if_unmatched
+                                           : cache.candidate.if_unmatched);
     if (!Wanted(*a.graph, pair, options)) {
       cache.reason =
           StayReason{StayCause::kLeftByOption,
@@ -143,17 +146,21 @@ Candidates CandidatesFor(const ConvertOptions& options, Analysis& a) {
 
 }  // namespace
 
-void FindCaches(RuleTable rules, const ConvertOptions& options, Analysis& a) {
+void FindCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches written,
+                Analysis& a) {
   Candidates candidates = CandidatesFor(options, a);
   a.near_misses = std::move(candidates.near_misses);
   a.states = std::move(candidates.states);
   for (Candidate& candidate : candidates.pairs) {
     if (IsHandedOver(*a.graph, candidate.pair.present)) continue;
     a.caches.emplace_back();
+    // A TensorScatter that lowering made is no sign of a conversion.
+    candidate.converted =
+        candidate.converted && !a.normalised.Made(candidate.if_unmatched.nodes.front());
     a.caches.back().candidate = std::move(candidate);
     a.normalised.GiveReason(&a.caches.back().candidate.if_unmatched);
   }
-  MatchCaches(rules, options, a);
+  MatchCaches(rules, options, written, a);
 }
 
 }  // namespace kvlift

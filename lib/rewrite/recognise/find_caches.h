@@ -7,8 +7,12 @@
 
 namespace kvlift {
 
+// Whether caches that TensorScatter writes already stay as they are, or are recognised as others.
+enum class WrittenCaches { kStay, kRecognise };
+
 // Fills in caches, updates, states and near misses of an analysis that has a graph and forms, and
 // none of the four. Uses the options only, skip, mode and rounding; may replace the forms.
-void FindCaches(RuleTable rules, const ConvertOptions& options, Analysis& a);
+void FindCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches written,
+                Analysis& a);
 
 }  // namespace kvlift

@@ -14,7 +14,7 @@ bool IsBatchTimesHeads(const AttentionSite& site) {
 bool GivesZeroWithoutKeys(const AttentionSite& site) {
   if (site.sink != nullptr) return true;
   return std::visit(
-      Overloaded{[](const AttentionOperator&) { return false; },
+      Overloaded{[](const AttentionOperator& source) { return source.states_length; },
                  [](const AttentionSpelledOut& spelled) { return spelled.nan_guard; }},
       site.spelling);
 }

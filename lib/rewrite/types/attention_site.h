@@ -76,7 +76,9 @@ struct AttentionMask {
 };
 
 // The source has an Attention operator; its result is [B, N, S, Dv].
-struct AttentionOperator {};
+struct AttentionOperator {
+  bool states_length = false;  // it is given nonpad_kv_seqlen; a query without visible keys gives 0
+};
 
 // The source spells the attention out: MatMul, Softmax, MatMul.
 struct AttentionSpelledOut {

@@ -86,6 +86,7 @@ struct ConvertOptions {
   // Empty `only`: all caches.
   std::vector<std::string> only, skip;
   bool allow_partial = false;  // convert the caches that can be converted if others cannot
+  bool anew = false;           // convert caches that TensorScatter writes already
   bool static_shapes = false;  // shapes may not depend on P: attention reads whole buffers
   bool tree_mask = false;      // add an input that says which new tokens see one another
 };

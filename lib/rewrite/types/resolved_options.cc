@@ -1,5 +1,7 @@
 #include "rewrite/types/resolved_options.h"
 
+#include <tuple>
+
 namespace kvlift {
 
 ResolvedOptions::ResolvedOptions(const ConvertOptions& options) : ConvertOptions(options) {
@@ -21,6 +23,15 @@ ResolvedOptions::ResolvedOptions(const ConvertOptions& options) : ConvertOptions
     layout = Layout::kHeadsInLastAxis;
     io_names = IoNames::kStatic;
   }
+}
+
+bool AsksForForm(const ConvertOptions& options) {
+  const auto form = [](const ResolvedOptions& o) {
+    return std::tuple(o.target, o.control, o.mask, o.read, o.padding, o.window, o.layout,
+                      o.cache_tensors, o.io_names, o.rotary, o.static_shapes, o.tree_mask,
+                      o.quantize_cache.has_value());
+  };
+  return options.anew || form(ResolvedOptions(options)) != form(ResolvedOptions());
 }
 
 }  // namespace kvlift

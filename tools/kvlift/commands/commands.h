@@ -40,6 +40,7 @@ struct ConvertFlags {
   std::optional<std::string> dump_dir;
   std::vector<std::string> only, skip;
   bool allow_partial = false, dry_run = false, force = false, tree_mask = false;
+  bool anew = false;  // an option about the form of the result was given
 };
 int RunConvert(const ConvertFlags& flags, Io io);
 

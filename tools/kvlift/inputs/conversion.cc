@@ -156,6 +156,7 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
   o.skip = f.skip;
   o.allow_partial = f.allow_partial;
   o.tree_mask = f.tree_mask;
+  o.anew = f.anew;
   return o;
 }
 
