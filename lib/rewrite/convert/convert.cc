@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "base/escape.h"
 #include "base/status.h"
 #include "fmt/format.h"
-#include "ir/subgraphs.h"
 #include "onnxio/bytes/contents.h"
 #include "rewrite/convert/describe_steps.h"
 #include "rewrite/emit/emit_plan.h"
@@ -45,32 +43,6 @@ void ReportPlan(const ConversionPlan& plan, Inspection* inspection) {
   }
   for (AttentionReport& attention : inspection->attention) {
     if (!attention.reason) attention.reason = plan.refusal->finding;
-  }
-}
-
-// Returns the names that a node reads, also those that its subgraphs capture.
-absl::flat_hash_set<std::string> NamesReadBy(const onnx::NodeProto& node) {
-  absl::flat_hash_set<std::string> names(node.input().begin(), node.input().end());
-  const auto scopes = CollectScopes(node);
-  if (!scopes.ok()) return names;
-  for (std::string_view name : CapturedNames(*scopes)) names.emplace(name);
-  return names;
-}
-
-// Lists, for each cache, the nodes besides its TensorScatter that read its past. Past and present
-// of such a cache cannot share a buffer (alias kCopy).
-void ListReaders(const onnx::ModelProto& model, Manifest* manifest) {
-  for (const onnx::NodeProto& node : model.graph().node()) {
-    const absl::flat_hash_set<std::string> names = NamesReadBy(node);
-    for (ManifestCache& cache : manifest->caches) {
-      const bool reads = names.contains(cache.input);
-      const bool own = node.op_type() == "TensorScatter" || node.op_type() == "Shape" ||
-                       (node.op_type() == "Unsqueeze" && cache.axis == 0);
-      if (!reads || own) continue;
-      cache.alias = CacheAlias::kCopy;
-      const bool named = !node.name().empty() || node.output().empty();
-      cache.readers.push_back(named ? node.name() : node.output(0));
-    }
   }
 }
 
@@ -142,8 +114,8 @@ namespace {
 // source does.
 absl::StatusOr<std::optional<Finding>> StoreAsPacked(const Unpacked& unpacked,
                                                      const ResolvedOptions& options,
-                                                     Conversion* result) {
-  Manifest& manifest = result->manifest;
+                                                     Emission* emission) {
+  Manifest& manifest = emission->manifest;
   const auto packed = [&](const ManifestCache& cache) {
     return unpacked.Find(cache.input) != nullptr;
   };
@@ -168,7 +140,7 @@ absl::StatusOr<std::optional<Finding>> StoreAsPacked(const Unpacked& unpacked,
   stored.quantize_cache.emplace();
   stored.quantize_cache->group = unpacked.group;
   KV_ASSIGN_OR_RETURN(std::optional<Finding> unfit,
-                      QuantizeCaches(stored, &*result->model, &manifest, kKeyValueCacheScaleRules));
+                      QuantizeCaches(stored, emission, kKeyValueCacheScaleRules));
   if (!unfit) NamePackedScales(unpacked, &manifest);
   return unfit;
 }
@@ -180,32 +152,37 @@ absl::StatusOr<std::optional<Finding>> Emit(const Model& model, const Analysis& 
   const ResolvedOptions& options = plan.options;
   KV_ASSIGN_OR_RETURN(EmittedPlan emitted, EmitPlan(a, plan));
   KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
-  KV_ASSIGN_OR_RETURN(result->model, Apply(*a.graph, emitted.patch));
-  result->manifest = std::move(emitted.manifest);
-  result->manifest.source_sha256 = model.Sha256();
-  ListReaders(*result->model, &result->manifest);
+  Emission emission;
+  KV_ASSIGN_OR_RETURN(emission.model, Apply(*a.graph, emitted.patch));
+  emission.manifest = std::move(emitted.manifest);
+  emission.manifest.source_sha256 = model.Sha256();
+  emission.caches = std::move(emitted.caches);
+  KV_RETURN_IF_ERROR(ListReaders(&emission));
   if (options.rotary == Rotary::kFused) {
-    KV_ASSIGN_OR_RETURN(result->model, FuseRotations(*std::move(result->model), result->manifest));
+    KV_ASSIGN_OR_RETURN(emission.model,
+                        FuseRotations(std::move(emission.model), emission.manifest));
   }
   std::optional<Finding> unfit;
   if (const Unpacked& unpacked = a.normalised.unpacked; !unpacked.caches.empty()) {
-    KV_ASSIGN_OR_RETURN(unfit, StoreAsPacked(unpacked, options, result));
+    KV_ASSIGN_OR_RETURN(unfit, StoreAsPacked(unpacked, options, &emission));
     if (unfit) return unfit;
   }
   if (options.cache_tensors == CacheTensors::kPacked) {
-    KV_ASSIGN_OR_RETURN(unfit, PackCaches(options, &*result->model, &result->manifest));
+    KV_ASSIGN_OR_RETURN(unfit, PackCaches(options, &emission));
     if (unfit) return unfit;
   }
   if (options.io_names == IoNames::kStatic) {
-    KV_ASSIGN_OR_RETURN(unfit, NameCachesByLayer(&*result->model, &result->manifest));
+    KV_ASSIGN_OR_RETURN(unfit, NameCachesByLayer(&emission));
     if (unfit) return unfit;
   }
   if (options.quantize_cache) {
-    KV_ASSIGN_OR_RETURN(unfit, QuantizeCaches(options, &*result->model, &result->manifest));
+    KV_ASSIGN_OR_RETURN(unfit, QuantizeCaches(options, &emission));
     if (unfit) return unfit;
   }
   const bool genai = options.target == Target::kGenai || options.target == Target::kGenaiStatic;
-  if (genai) result->genai = GenaiFragment(a, result->manifest);
+  if (genai) result->genai = GenaiFragment(a, emission.manifest);
+  result->model = std::move(emission.model);
+  result->manifest = std::move(emission.manifest);
   return std::nullopt;
 }
 

@@ -31,15 +31,15 @@ Finding NotNamed(std::string text, const std::string& value) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<Finding>> NameCachesByLayer(onnx::ModelProto* model,
-                                                         Manifest* manifest) {
-  absl::flat_hash_set<std::string> taken = NamesIn(model->graph());
-  for (const ManifestCache& cache : manifest->caches) {
+absl::StatusOr<std::optional<Finding>> NameCachesByLayer(Emission* emission) {
+  Manifest& manifest = emission->manifest;
+  absl::flat_hash_set<std::string> taken = NamesIn(emission->model.graph());
+  for (const ManifestCache& cache : manifest.caches) {
     taken.erase(cache.input);
     taken.erase(cache.output);
   }
   Names names;
-  for (const ManifestCache& cache : manifest->caches) {
+  for (const ManifestCache& cache : manifest.caches) {
     if (cache.role != CacheRole::kKey && cache.role != CacheRole::kValue) {
       return NotNamed("needs caches of keys or of values to name them, found both in one tensor",
                       cache.input);
@@ -54,19 +54,20 @@ absl::StatusOr<std::optional<Finding>> NameCachesByLayer(onnx::ModelProto* model
   const auto rename = [&](std::string* name) {
     if (const auto it = names.find(*name); it != names.end()) *name = it->second;
   };
-  onnx::GraphProto& graph = *model->mutable_graph();
+  onnx::GraphProto& graph = *emission->model.mutable_graph();
   for (auto* values : {graph.mutable_input(), graph.mutable_output(), graph.mutable_value_info()}) {
     for (onnx::ValueInfoProto& value : *values) rename(value.mutable_name());
   }
   for (onnx::NodeProto& node : *graph.mutable_node()) {
     KV_RETURN_IF_ERROR(RenameValues(names, &node));
   }
-  for (ManifestCache& cache : manifest->caches) {
+  for (ManifestCache& cache : manifest.caches) {
     rename(&cache.input);
     rename(&cache.output);
   }
-  for (ManifestInput& input : manifest->inputs) rename(&input.name);
-  for (ManifestOutput& output : manifest->outputs) rename(&output.name);
+  for (EmittedCache& cache : emission->caches) rename(&cache.writer);
+  for (ManifestInput& input : manifest.inputs) rename(&input.name);
+  for (ManifestOutput& output : manifest.outputs) rename(&output.name);
   return std::nullopt;
 }
 

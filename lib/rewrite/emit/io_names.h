@@ -4,14 +4,12 @@
 
 #include "absl/status/statusor.h"
 #include "base/findings.h"
-#include "contract/manifest.h"
-#include "onnx/onnx_pb.h"
+#include "rewrite/emit/emission.h"
 
 namespace kvlift {
 
 // Renames inputs and outputs of all caches in the model and in its manifest. Returns KV229, and
 // renames nothing, if a cache holds both keys and values, or if a name is taken.
-absl::StatusOr<std::optional<Finding>> NameCachesByLayer(onnx::ModelProto* model,
-                                                         Manifest* manifest);
+absl::StatusOr<std::optional<Finding>> NameCachesByLayer(Emission* emission);
 
 }  // namespace kvlift

@@ -34,17 +34,6 @@ std::string_view TargetName(Target target) {
   }
 }
 
-std::vector<const AnalysedCache*> InLayerOrder(const Analysis& a) {
-  std::vector<const AnalysedCache*> order;
-  for (const AnalysedCache& cache : a.caches) {
-    if (cache.update_index >= 0) order.push_back(&cache);
-  }
-  std::stable_sort(order.begin(), order.end(), [](const auto* x, const auto* y) {
-    return std::pair(x->layer, WordOf(x->role)) < std::pair(y->layer, WordOf(y->role));
-  });
-  return order;
-}
-
 std::string IdOf(const AnalysedCache& cache) {
   return fmt::format("{}.{}", cache.layer, WordOf(cache.role));
 }
@@ -277,6 +266,17 @@ void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m
 }
 
 }  // namespace
+
+std::vector<const AnalysedCache*> InLayerOrder(const Analysis& a) {
+  std::vector<const AnalysedCache*> order;
+  for (const AnalysedCache& cache : a.caches) {
+    if (cache.update_index >= 0) order.push_back(&cache);
+  }
+  std::stable_sort(order.begin(), order.end(), [](const auto* x, const auto* y) {
+    return std::pair(x->layer, WordOf(x->role)) < std::pair(y->layer, WordOf(y->role));
+  });
+  return order;
+}
 
 Manifest MakeManifest(const Analysis& a, const ConversionPlan& plan) {
   Manifest m;

@@ -13,8 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/findings.h"
-#include "contract/manifest.h"
-#include "onnx/onnx_pb.h"
+#include "rewrite/emit/emission.h"
 #include "rewrite/types/resolved_options.h"
 
 namespace kvlift {
@@ -26,11 +25,11 @@ struct ScaleRules {
 // The rules of KeyValueCache of the domains pmx and opmx.
 constexpr ScaleRules kKeyValueCacheScaleRules = {1e-5F, /*of_rows=*/true};
 
-// Quantises every cache of the manifest as options.quantize_cache says, which must be set. Returns
-// the reason (KV241-KV245), and changes nothing, if one of them cannot be quantised. Does not check
-// how much the results change.
+// Quantises every cache as options.quantize_cache says, which must be set; each becomes two, values
+// and scales. Returns the reason (KV241-KV245), and changes nothing, if one of them cannot be
+// quantised. Does not check how much the results change.
 absl::StatusOr<std::optional<Finding>> QuantizeCaches(const ResolvedOptions& options,
-                                                      onnx::ModelProto* model, Manifest* manifest,
+                                                      Emission* emission,
                                                       const ScaleRules& rules = {});
 
 }  // namespace kvlift

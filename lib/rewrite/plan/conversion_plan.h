@@ -119,6 +119,9 @@ struct PlannedWrite {
   std::optional<sym::Emitter::Request> reordered_past;
   // Values that are views of the rows which attention reads; empty unless ConversionPlan::views().
   std::vector<Equivalent> equivalents;
+  // Values that Slices of the source read from the present, along the sequence axis alone; empty if
+  // they read a view or another layout in the result.
+  std::vector<ValueId> slices;
 };
 
 // The rows of its key and value caches that an Attention-24 is given are one of the next four.
