@@ -158,9 +158,8 @@ absl::StatusOr<std::optional<Finding>> Emit(const Model& model, const Analysis& 
   emission.manifest.source_sha256 = model.Sha256();
   emission.caches = std::move(emitted.caches);
   KV_RETURN_IF_ERROR(ListReaders(&emission));
-  if (options.rotary == Rotary::kFused) {
-    KV_ASSIGN_OR_RETURN(emission.model,
-                        FuseRotations(std::move(emission.model), emission.manifest));
+  if (!plan.rotations.empty()) {
+    KV_ASSIGN_OR_RETURN(emission.model, FuseRotations(a, plan, std::move(emission.model)));
   }
   std::optional<Finding> unfit;
   if (const Unpacked& unpacked = a.normalised.unpacked; !unpacked.caches.empty()) {

@@ -19,6 +19,7 @@
 #include "base/findings.h"
 #include "rewrite/plan/attended_slices.h"
 #include "rewrite/plan/planned_cache.h"
+#include "rewrite/recognise/rotations.h"
 #include "rewrite/types/resolved_options.h"
 #include "sym/emit/emit.h"
 
@@ -224,6 +225,9 @@ struct ConversionPlan {
   std::map<ValueId, int64_t> assumed;  // PlannedAttention::assumed of the last attention
   std::set<ValueId> dropped;           // masks that the result does not have
   std::vector<RederivedOperand> operands;
+  // Values that have one row per sequence on axis 0 where the source has one for all.
+  std::set<ValueId> widened;
+  std::vector<Rotation> rotations;  // they become RotaryEmbedding
 
   // Attention is given the valid rows of a buffer, not the whole buffer.
   bool prefix_read() const { return options.read != ReadForm::kFull; }
@@ -235,6 +239,9 @@ struct ConversionPlan {
     return std::get_if<PlannedAttention>(&attention[k]);
   }
 };
+
+// Returns the values of the source that the rows are computed from.
+std::vector<ValueId> ValuesOf(const NewRows& rows);
 
 // Returns the values of the source that new nodes for caches and attentions read, in the order in
 // which they are emitted.
