@@ -17,7 +17,7 @@ struct RowsView {
   bool counted = false;  // the rows from slot 0 on, as many as a count of valid rows says
 };
 
-// What was made of a cache. Names are those of values, without the past and the present.
+// What was made of a cache, as names of values.
 struct EmittedCache {
   // The result of the node through which the past is written: the present, or the past with one
   // more axis.

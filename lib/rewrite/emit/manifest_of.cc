@@ -267,17 +267,6 @@ void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m
 
 }  // namespace
 
-std::vector<const AnalysedCache*> InLayerOrder(const Analysis& a) {
-  std::vector<const AnalysedCache*> order;
-  for (const AnalysedCache& cache : a.caches) {
-    if (cache.update_index >= 0) order.push_back(&cache);
-  }
-  std::stable_sort(order.begin(), order.end(), [](const auto* x, const auto* y) {
-    return std::pair(x->layer, WordOf(x->role)) < std::pair(y->layer, WordOf(y->role));
-  });
-  return order;
-}
-
 Manifest MakeManifest(const Analysis& a, const ConversionPlan& plan) {
   Manifest m;
   m.target = TargetName(plan.options.target);
@@ -296,7 +285,7 @@ Manifest MakeManifest(const Analysis& a, const ConversionPlan& plan) {
     if (capacity->kind() == sym::Kind::kInteger) m.capacity_value = capacity->value();
     if (capacity->kind() == sym::Kind::kDim) m.capacity_dim = capacity->dim().name();
   }
-  for (const AnalysedCache* cache : InLayerOrder(a)) {
+  for (const AnalysedCache* cache : ConvertedCaches(a)) {
     m.caches.push_back(DescribeCache(a, plan.caches[cache->update_index], *cache));
   }
   AddInputs(a, plan, &m);

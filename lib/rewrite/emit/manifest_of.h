@@ -2,15 +2,11 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "contract/manifest.h"
 #include "rewrite/plan/conversion_plan.h"
 
 namespace kvlift {
-
-// Returns the caches that are converted, in the order of Manifest::caches.
-std::vector<const AnalysedCache*> InLayerOrder(const Analysis& analysis);
 
 // Returns the manifest without source_sha256. The plan must be MakePlan of the analysis, and not
 // refused.

@@ -45,29 +45,23 @@ class Packer {
   Packer(const Graph& graph, Emission* emission)
       : graph_(graph), emission_(*emission), manifest_(emission->manifest), builder_(graph) {
     for (ValueId v = 0; v < graph.num_values(); ++v) taken_.insert(graph.name(v));
-  }
-
-  // Finds the tensors. Returns why they cannot be packed; nullopt if they can.
-  std::optional<Finding> Find() {
     for (size_t k = 0; k < manifest_.caches.size(); ++k) {
       const ManifestCache& cache = manifest_.caches[k];
-      if (cache.source.select.size() != 2) continue;
-      Part part;
-      part.cache = &cache;
-      part.made = &emission_.caches[k];
-      part.layer = cache.source.select[0].index;
-      part.place = part.layer * kRoles + cache.source.select[1].index;
-      packs_[cache.source.input].parts.push_back(part);
-    }
-    if (packs_.empty()) {
-      const std::string& some = manifest_.caches.front().source.input;
-      return Reason(
-          fmt::format("needs a source that keeps all layers in one tensor, found {}", some), some);
+      const std::vector<Select>& select = cache.source.select;
+      if (select.size() != kRoles) continue;
+      Part part{&cache, &emission_.caches[k], select[0].index};
+      part.place = part.layer * kRoles + select[1].index;
+      part.past = graph.Find(cache.input);
+      part.present = graph.Find(cache.output);
+      part.scatter = graph.producer(part.present);
+      Pack& pack = packs_[cache.source.input];
+      pack.axis = cache.axis;
+      pack.parts.push_back(part);
     }
     for (auto& [source, pack] : packs_) {
-      if (auto reason = Read(&pack)) return reason;
+      std::sort(pack.parts.begin(), pack.parts.end(),
+                [](const Part& a, const Part& b) { return a.scatter < b.scatter; });
     }
-    return std::nullopt;
   }
 
   absl::StatusOr<onnx::ModelProto> Rewrite() {
@@ -83,66 +77,6 @@ class Packer {
   }
 
  private:
-  static Finding Reason(std::string text, const std::string& value) {
-    return {"KV246", std::move(text), {}, {value}};
-  }
-
-  std::optional<Finding> Read(Pack* pack) {
-    const ManifestCache& first = pack->first();
-    pack->axis = first.axis;
-    absl::flat_hash_set<int64_t> places;
-    for (Part& part : pack->parts) {
-      const ManifestCache& cache = *part.cache;
-      part.past = graph_.Find(cache.input);
-      part.present = graph_.Find(cache.output);
-      part.scatter = graph_.producer(part.present);
-      if (cache.layout != first.layout) {
-        return Reason(fmt::format("needs one layout for all parts, found {} and {}", first.layout,
-                                  cache.layout),
-                      cache.input);
-      }
-      if (const std::string text = Unfit(part); !text.empty()) return Reason(text, cache.input);
-      places.insert(part.place);
-    }
-    const auto count = static_cast<int64_t>(pack->parts.size());
-    const bool all = std::all_of(places.begin(), places.end(),
-                                 [&](int64_t place) { return place >= 0 && place < count; });
-    if (!all || static_cast<int64_t>(places.size()) != count || count % kRoles != 0) {
-      return Reason("needs keys and values of all layers", first.source.input);
-    }
-    std::sort(pack->parts.begin(), pack->parts.end(),
-              [](const Part& a, const Part& b) { return a.scatter < b.scatter; });
-    return std::nullopt;
-  }
-
-  // Returns why the part cannot be written at an offset; empty if it can.
-  std::string Unfit(const Part& part) const {
-    const ManifestCache& cache = *part.cache;
-    if (part.made->update.empty() || cache.ring || manifest_.mode != BufferMode::kLinear) {
-      return fmt::format(
-          "needs rows that a TensorScatter writes at an index, without a ring, "
-          "found {}",
-          cache.input);
-    }
-    const auto& shape = graph_.type(part.past).shape;
-    const size_t axis = static_cast<size_t>(cache.axis);
-    bool known = shape && axis > 0 && shape->size() == cache.layout.size();
-    for (size_t k = axis + 1; known && k < shape->size(); ++k) {
-      known = (*shape)[k].value.has_value();
-    }
-    if (!known) {
-      return fmt::format("needs constant extents behind the rows of {}, and sequences in front",
-                         cache.input);
-    }
-    for (const ValueId v : {part.past, part.present}) {
-      const auto uses = graph_.uses(v);
-      const bool captured = std::any_of(
-          uses.begin(), uses.end(), [](const Use& use) { return use.kind == Use::Kind::kCapture; });
-      if (captured) return fmt::format("{} is read inside a branch", graph_.name(v));
-    }
-    return "";
-  }
-
   std::string Free(std::string name) {
     while (!taken_.insert(name).second) name += "_";
     return name;
@@ -395,22 +329,12 @@ class Packer {
 
 }  // namespace
 
-absl::StatusOr<std::optional<Finding>> PackCaches(const ResolvedOptions& options,
-                                                  Emission* emission) {
-  const bool whole = options.target == Target::kSpec || options.target == Target::kOrt;
-  if (!whole || options.quantize_cache) {
-    return Finding{"KV246",
-                   whole ? "needs rows as the source keeps them, without --quantize-cache"
-                         : "needs a host that keeps all layers in one tensor: --target spec or ort",
-                   {},
-                   {emission->manifest.caches.front().input}};
-  }
+absl::Status PackCaches(Emission* emission) {
   KV_ASSIGN_OR_RETURN(const Graph graph,
                       Graph::Build(std::make_shared<const onnx::ModelProto>(emission->model)));
   Packer packer(graph, emission);
-  if (auto reason = packer.Find()) return reason;
   KV_ASSIGN_OR_RETURN(emission->model, packer.Rewrite());
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 }  // namespace kvlift

@@ -24,6 +24,11 @@ using onnx::TensorProto;
 // The largest magnitudes of codes.
 constexpr double kLargestInt8 = 127, kLargestFloat8 = 448;
 
+struct ScaleRules {
+  float smallest = 0x1p-126F;  // the least scale
+  bool of_rows = false;        // scales have the type of the rows; false: float32
+};
+
 // One cache, as the converted model has it.
 struct Store {
   const ManifestCache* cache = nullptr;
@@ -43,17 +48,12 @@ class Quantizer {
             Emission* emission)
       : how_(how), rules_(rules), graph_(graph), emission_(*emission), builder_(graph) {
     for (ValueId v = 0; v < graph.num_values(); ++v) taken_.insert(graph.name(v));
-  }
-
-  std::optional<Finding> Find() {
     for (size_t k = 0; k < emission_.caches.size(); ++k) {
-      Store store;
+      Store& store = stores_.emplace_back();
       store.cache = &emission_.manifest.caches[k];
       store.made = &emission_.caches[k];
-      if (auto reason = Read(&store)) return reason;
-      stores_.push_back(std::move(store));
+      Read(&store);
     }
-    return std::nullopt;
   }
 
   void Rewrite() {
@@ -87,65 +87,17 @@ class Quantizer {
  private:
   bool float8() const { return how_.scheme == CacheQuantization::Scheme::kFloat8; }
 
-  static Finding Reason(std::string_view code, std::string text, const Store& store,
-                        std::vector<std::string> nodes = {}) {
-    return {std::string(code), std::move(text), std::move(nodes), {store.cache->input}};
-  }
-
-  std::optional<Finding> Read(Store* store) {
+  // Fills in how a cache is stored and which nodes read its present.
+  void Read(Store* store) {
     const ManifestCache& cache = *store->cache;
     const TensorType& type = graph_.type(graph_.Find(cache.input));
-    if (cache.layout.empty() || cache.layout.back() != 'D' || !type.shape ||
-        type.shape->size() != cache.layout.size() || !type.shape->back().value) {
-      return Reason("KV242",
-                    fmt::format("needs the elements of a head on the last axis of {}, found the "
-                                "layout {}; --layout bnsd may help",
-                                cache.input, cache.layout),
-                    *store);
-    }
     store->type = type.elem_type;
-    if (store->type != TensorProto::FLOAT && store->type != TensorProto::FLOAT16 &&
-        store->type != TensorProto::BFLOAT16) {
-      return Reason("KV243",
-                    fmt::format("needs a cache of float32, float16 or bfloat16, found {} in {}",
-                                cache.dtype, cache.input),
-                    *store);
-    }
     store->size = *type.shape->back().value;
     store->group = how_.group > 0 ? how_.group : store->size;
-    if (store->size % store->group != 0) {
-      return Reason("KV241",
-                    fmt::format("needs groups that divide a head, found {} elements and groups of "
-                                "{} in {}",
-                                store->size, store->group, cache.input),
-                    *store);
-    }
-    return ReadUses(graph_.Find(cache.output), store);
-  }
-
-  std::optional<Finding> ReadUses(ValueId present, Store* store) {
-    const ManifestCache& cache = *store->cache;
+    const ValueId present = graph_.Find(cache.output);
     store->scatter = graph_.producer(present);
-    if (store->made->update.empty()) {
-      return Reason("KV244",
-                    fmt::format("needs a TensorScatter between {} and {}, found something between",
-                                cache.input, cache.output),
-                    *store, {graph_.NodeName(store->scatter)});
-    }
-    if (!cache.readers.empty()) {
-      return Reason("KV244",
-                    fmt::format("needs {} to be read by its TensorScatter alone, found another "
-                                "reader",
-                                cache.input),
-                    *store, {cache.readers.front()});
-    }
     for (const Use& use : graph_.uses(present)) {
-      if (use.kind == Use::Kind::kGraphOutput) continue;
-      if (use.kind == Use::Kind::kCapture) {
-        return Reason("KV244", fmt::format("{} is read inside a branch", cache.output), *store,
-                      {graph_.NodeName(use.node)});
-      }
-      if (graph_.Is(use.node, "Shape")) continue;
+      if (use.kind == Use::Kind::kGraphOutput || graph_.Is(use.node, "Shape")) continue;
       // ONNX's Slice does not take float8.
       if (!float8() && store->made->View(graph_.node(use.node).output(0)) != nullptr) {
         store->slices.push_back(use.node);
@@ -153,7 +105,6 @@ class Quantizer {
         store->read_whole = true;
       }
     }
-    return std::nullopt;
   }
 
   std::string Unique(const std::string& wish) {
@@ -354,20 +305,12 @@ std::optional<CacheQuantization> ReadCacheQuantization(const std::string& text) 
   return how;
 }
 
-absl::StatusOr<std::optional<Finding>> QuantizeCaches(const ResolvedOptions& options,
-                                                      Emission* emission, const ScaleRules& rules) {
-  if (options.target != Target::kSpec && options.target != Target::kOrt) {
-    return Finding{"KV245",
-                   "needs a host that keeps scales beside values: --target spec or ort",
-                   {},
-                   {emission->manifest.caches.front().input}};
-  }
+absl::Status QuantizeCaches(const PlannedQuantization& planned, Emission* emission) {
   KV_ASSIGN_OR_RETURN(const Graph graph,
                       Graph::Build(std::make_shared<const onnx::ModelProto>(emission->model)));
-  Quantizer quantizer(*options.quantize_cache, rules, graph, emission);
-  if (auto reason = quantizer.Find()) return reason;
-  quantizer.Rewrite();
-  return std::nullopt;
+  const ScaleRules rules = planned.as_source ? ScaleRules{1e-5F, /*of_rows=*/true} : ScaleRules{};
+  Quantizer(planned.how, rules, graph, emission).Rewrite();
+  return absl::OkStatus();
 }
 
 }  // namespace kvlift

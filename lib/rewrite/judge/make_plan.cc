@@ -11,6 +11,7 @@
 #include "rewrite/judge/fifo_readers.h"
 #include "rewrite/judge/judge_attention.h"
 #include "rewrite/judge/judge_caches.h"
+#include "rewrite/judge/judge_storage.h"
 #include "rewrite/judge/mask_safety.h"
 #include "rewrite/judge/plan_basis.h"
 #include "rewrite/judge/rederive.h"
@@ -385,6 +386,14 @@ std::vector<Rotation> RotationsOf(const Analysis& a, const ConversionPlan& plan)
 ConversionPlan MakePlan(const Analysis& a, const ResolvedOptions& options) {
   ConversionPlan plan = ChoosePlan(a, options);
   if (plan.refusal) return plan;
+  internal::JudgedStorage storage = internal::JudgeStorage(a, plan);
+  if (storage.refusal) {
+    plan.refusal = PlanRefusal{PlanRefusal::Cause::kOption, *std::move(storage.refusal)};
+    return plan;
+  }
+  plan.quantization = std::move(storage.quantization);
+  plan.one_tensor = options.cache_tensors == CacheTensors::kPacked;
+  plan.names = std::move(storage.names);
   if (options.rotary == Rotary::kFused) plan.rotations = RotationsOf(a, plan);
   plan.no_padding = internal::ForbidsPadding(a);
   plan.may_hide_all_keys = internal::MayHideAllKeys(a, !plan.extents.key_length_masks.empty());

@@ -196,6 +196,13 @@ struct OtherRowsRead {
 };
 using NoPadding = std::variant<StateTakesTokens, TokensTogether, OtherRowsRead>;
 
+// All caches are quantised when they are written (rewrite/emit/quantize_caches.h).
+struct PlannedQuantization {
+  CacheQuantization how;
+  // By the rules of the source's KeyValueCache, whose scales have tensors of their own.
+  bool as_source = false;
+};
+
 // How wide the host makes the masks in SharedExtents::key_length_masks: as for the source, P + S
 // where the source may declare another name for it, or the capacity.
 enum class MaskWidth { kAsSource, kTotalLength, kCapacity };
@@ -228,6 +235,9 @@ struct ConversionPlan {
   // Values that have one row per sequence on axis 0 where the source has one for all.
   std::set<ValueId> widened;
   std::vector<Rotation> rotations;  // they become RotaryEmbedding
+  std::optional<PlannedQuantization> quantization;
+  bool one_tensor = false;  // caches that are parts of one tensor in the source stay so
+  std::map<ValueId, std::string> names;  // new names of pasts and presents; empty: they keep theirs
 
   // Attention is given the valid rows of a buffer, not the whole buffer.
   bool prefix_read() const { return options.read != ReadForm::kFull; }
