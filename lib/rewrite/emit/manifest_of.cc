@@ -9,7 +9,6 @@
 #include "contract/words.h"
 #include "fmt/format.h"
 #include "rewrite/plan/declared_types.h"
-#include "rewrite/recognise/input_assumptions.h"
 
 namespace kvlift {
 
@@ -128,16 +127,6 @@ std::vector<std::string> StartsOf(const Analysis& a) {
   return starts;
 }
 
-// Returns true for conditions that KV301 includes: 0 <= start, or S <= M, of some cache.
-bool SaysStartInside(const Analysis& a, Expr predicate) {
-  sym::Pool& pool = a.forms->pool();
-  return std::any_of(a.updates.begin(), a.updates.end(), [&](const CacheUpdate& update) {
-    const Expr capacity = a.forms->Of(update.pair.past).shape[update.axis];
-    return predicate == pool.Le(pool.Integer(0), update.write_index(pool), {}) ||
-           predicate == pool.Le(update.new_length, capacity, {});
-  });
-}
-
 void AddAssumedMasks(const ConversionPlan& plan, Manifest* m) {
   const auto all = [&](int64_t value) {
     return std::any_of(plan.assumed.begin(), plan.assumed.end(),
@@ -227,14 +216,7 @@ void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m
                      a.graph->name(update.pair.present)),
          PreconditionStatus::kAssumed, name});
   }
-  std::vector<sym::DimSymbol> pasts;
-  for (const CacheUpdate& update : a.updates) {
-    if (!update.grows()) continue;
-    const Expr length = a.forms->Of(update.pair.past).shape[update.axis];
-    if (length->kind() == sym::Kind::kDim) pasts.push_back(length->dim());
-  }
-  for (const sym::Assumption& assumption : HostAssumptions(*a.forms, pasts)) {
-    if (SaysStartInside(a, assumption.predicate)) continue;
+  for (const sym::Assumption& assumption : plan.assumptions) {
     const bool of_sizes = sym::SourcesOf(assumption.predicate).empty();
     m->preconditions.push_back({of_sizes ? "KV309" : "KV307", assumption.text,
                                 PreconditionStatus::kAssumed,

@@ -17,6 +17,7 @@
 #include "rewrite/judge/rederive.h"
 #include "rewrite/judge/shared_extents.h"
 #include "rewrite/plan/cross_token_ops.h"
+#include "rewrite/recognise/input_assumptions.h"
 #include "rewrite/recognise/rotations.h"
 
 namespace kvlift {
@@ -397,6 +398,7 @@ ConversionPlan MakePlan(const Analysis& a, const ResolvedOptions& options) {
   if (options.rotary == Rotary::kFused) plan.rotations = RotationsOf(a, plan);
   plan.no_padding = internal::ForbidsPadding(a);
   plan.may_hide_all_keys = internal::MayHideAllKeys(a, !plan.extents.key_length_masks.empty());
+  plan.assumptions = HostAssumptions(a);
   return plan;
 }
 

@@ -238,6 +238,8 @@ struct ConversionPlan {
   std::optional<PlannedQuantization> quantization;
   bool one_tensor = false;  // caches that are parts of one tensor in the source stay so
   std::map<ValueId, std::string> names;  // new names of pasts and presents; empty: they keep theirs
+  // What the forms behind the plan take for granted of inputs and sizes, for the host to keep.
+  std::vector<sym::Assumption> assumptions;
 
   // Attention is given the valid rows of a buffer, not the whole buffer.
   bool prefix_read() const { return options.read != ReadForm::kFull; }
