@@ -87,6 +87,33 @@ TEST(MakePlan, DropsMasksThatNothingReadsWithoutPadding) {
   }
 }
 
+TEST(MakePlan, SaysHowCachesAreStoredAndNamed) {
+  const Analysis a = AnalysisOf(kDecoder);
+  ConvertOptions options;
+  options.quantize_cache = ReadCacheQuantization("int8:4");
+  options.io_names = IoNames::kStatic;
+  options.rotary = Rotary::kFused;
+  const ConversionPlan plan = PlanFor(a, options);
+  ASSERT_FALSE(plan.refusal) << plan.refusal->finding.text;
+  ASSERT_TRUE(plan.quantization.has_value());
+  EXPECT_EQ(plan.quantization->how.group, 4);
+  EXPECT_FALSE(plan.quantization->as_source);
+  EXPECT_FALSE(plan.one_tensor);
+  EXPECT_THAT(plan.names, SizeIs(8));  // of past and present
+  EXPECT_EQ(plan.names.at(a.caches[0].candidate.pair.past), "key_cache.0");
+  EXPECT_THAT(plan.rotations, SizeIs(4));  // of queries and keys
+}
+
+TEST(MakePlan, RefusesStorageThatDoesNotFit) {
+  const Analysis a = AnalysisOf(kDecoder);
+  ConvertOptions options;
+  options.cache_tensors = CacheTensors::kPacked;
+  const ConversionPlan plan = PlanFor(a, options);
+  ASSERT_TRUE(plan.refusal.has_value());
+  EXPECT_EQ(plan.refusal->cause, PlanRefusal::Cause::kOption);
+  EXPECT_EQ(plan.refusal->finding.code, "KV246");
+}
+
 TEST(MakePlan, OneRefusalForOptionsThatDoNotFit) {
   const Analysis a = AnalysisOf(kDecoder);
   ConvertOptions options;

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "base/escape.h"
 #include "base/status.h"
 #include "fmt/format.h"
-#include "ir/subgraphs.h"
 #include "onnxio/bytes/contents.h"
 #include "rewrite/convert/describe_steps.h"
 #include "rewrite/emit/emit_plan.h"
@@ -48,32 +46,6 @@ void ReportPlan(const ConversionPlan& plan, Inspection* inspection) {
   }
 }
 
-// Returns the names that a node reads, also those that its subgraphs capture.
-absl::flat_hash_set<std::string> NamesReadBy(const onnx::NodeProto& node) {
-  absl::flat_hash_set<std::string> names(node.input().begin(), node.input().end());
-  const auto scopes = CollectScopes(node);
-  if (!scopes.ok()) return names;
-  for (std::string_view name : CapturedNames(*scopes)) names.emplace(name);
-  return names;
-}
-
-// Lists, for each cache, the nodes besides its TensorScatter that read its past. Past and present
-// of such a cache cannot share a buffer (alias kCopy).
-void ListReaders(const onnx::ModelProto& model, Manifest* manifest) {
-  for (const onnx::NodeProto& node : model.graph().node()) {
-    const absl::flat_hash_set<std::string> names = NamesReadBy(node);
-    for (ManifestCache& cache : manifest->caches) {
-      const bool reads = names.contains(cache.input);
-      const bool own = node.op_type() == "TensorScatter" || node.op_type() == "Shape" ||
-                       (node.op_type() == "Unsqueeze" && cache.axis == 0);
-      if (!reads || own) continue;
-      cache.alias = CacheAlias::kCopy;
-      const bool named = !node.name().empty() || node.output().empty();
-      cache.readers.push_back(named ? node.name() : node.output(0));
-    }
-  }
-}
-
 // Reports at everything that could be converted why the model is refused as a whole.
 void ReportAllOrNothing(const Finding& reason, Inspection* inspection) {
   Finding held = {"KV223",
@@ -85,14 +57,6 @@ void ReportAllOrNothing(const Finding& reason, Inspection* inspection) {
   for (AttentionReport& attention : inspection->attention) {
     if (!attention.reason) attention.reason = held;
   }
-}
-
-// Returns the conversion without its model, refused for all caches.
-Conversion WithoutModel(const Finding& reason, Conversion result) {
-  for (CacheReport& cache : result.inspection.caches) cache.reason = reason;
-  for (AttentionReport& attention : result.inspection.attention) attention.reason = reason;
-  result.model.reset();
-  return result;
 }
 
 int64_t DeclaredOpset(const onnx::ModelProto& model) {
@@ -138,75 +102,37 @@ absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules) {
 
 namespace {
 
-// Refuses a packed tensor of which only some parts are converted, and quantises the caches as the
-// source does.
-absl::StatusOr<std::optional<Finding>> StoreAsPacked(const Unpacked& unpacked,
-                                                     const ResolvedOptions& options,
-                                                     Conversion* result) {
-  Manifest& manifest = result->manifest;
-  const auto packed = [&](const ManifestCache& cache) {
-    return unpacked.Find(cache.input) != nullptr;
-  };
-  const auto count = std::count_if(manifest.caches.begin(), manifest.caches.end(), packed);
-  const bool all = count == static_cast<int64_t>(unpacked.caches.size());
-  const bool others = count != static_cast<int64_t>(manifest.caches.size());
-  if (!all || (unpacked.group > 0 && others)) {
-    return Finding{"KV238",
-                   all ? "needs no other caches beside quantised ones of a packed tensor"
-                       : "needs all layers of a packed tensor converted, or none",
-                   {},
-                   {unpacked.caches.front().source.input}};
-  }
-  if (unpacked.group == 0) return std::nullopt;
-  if (options.quantize_cache) {
-    return Finding{"KV243",
-                   "needs caches of floating-point numbers, found quantised ones",
-                   {},
-                   {unpacked.caches.front().source.input}};
-  }
-  ResolvedOptions stored = options;
-  stored.quantize_cache.emplace();
-  stored.quantize_cache->group = unpacked.group;
-  KV_ASSIGN_OR_RETURN(std::optional<Finding> unfit,
-                      QuantizeCaches(stored, &*result->model, &manifest, kKeyValueCacheScaleRules));
-  if (!unfit) NamePackedScales(unpacked, &manifest);
-  return unfit;
-}
-
-// Makes the model and the manifest of a plan. Returns why the caches cannot be stored or named as
-// asked; nullopt if they can.
-absl::StatusOr<std::optional<Finding>> Emit(const Model& model, const Analysis& a,
-                                            const ConversionPlan& plan, Conversion* result) {
-  const ResolvedOptions& options = plan.options;
+// Makes the model and the manifest of a plan.
+absl::Status Emit(const Model& model, const Analysis& a, const ConversionPlan& plan,
+                  Conversion* result) {
   KV_ASSIGN_OR_RETURN(EmittedPlan emitted, EmitPlan(a, plan));
   KV_RETURN_IF_ERROR(WithinSteps(*a.forms));
-  KV_ASSIGN_OR_RETURN(result->model, Apply(*a.graph, emitted.patch));
-  result->manifest = std::move(emitted.manifest);
-  result->manifest.source_sha256 = model.Sha256();
-  ListReaders(*result->model, &result->manifest);
-  if (options.rotary == Rotary::kFused) {
-    KV_ASSIGN_OR_RETURN(result->model, FuseRotations(*std::move(result->model), result->manifest));
+  Emission emission;
+  KV_ASSIGN_OR_RETURN(emission.model, Apply(*a.graph, emitted.patch));
+  emission.manifest = std::move(emitted.manifest);
+  emission.manifest.source_sha256 = model.Sha256();
+  emission.caches = std::move(emitted.caches);
+  KV_RETURN_IF_ERROR(ListReaders(&emission));
+  if (!plan.rotations.empty()) {
+    KV_ASSIGN_OR_RETURN(emission.model, FuseRotations(a, plan, std::move(emission.model)));
   }
-  std::optional<Finding> unfit;
-  if (const Unpacked& unpacked = a.normalised.unpacked; !unpacked.caches.empty()) {
-    KV_ASSIGN_OR_RETURN(unfit, StoreAsPacked(unpacked, options, result));
-    if (unfit) return unfit;
+  const bool quantized_as_source = plan.quantization && plan.quantization->as_source;
+  if (quantized_as_source) {
+    KV_RETURN_IF_ERROR(QuantizeCaches(*plan.quantization, &emission));
+    NamePackedScales(a.normalised.unpacked, &emission.manifest);
   }
-  if (options.cache_tensors == CacheTensors::kPacked) {
-    KV_ASSIGN_OR_RETURN(unfit, PackCaches(options, &*result->model, &result->manifest));
-    if (unfit) return unfit;
+  if (plan.one_tensor) KV_RETURN_IF_ERROR(PackCaches(&emission));
+  KV_RETURN_IF_ERROR(NameCaches(*a.graph, plan, &emission));
+  if (plan.quantization && !quantized_as_source) {
+    KV_RETURN_IF_ERROR(QuantizeCaches(*plan.quantization, &emission));
   }
-  if (options.io_names == IoNames::kStatic) {
-    KV_ASSIGN_OR_RETURN(unfit, NameCachesByLayer(&*result->model, &result->manifest));
-    if (unfit) return unfit;
+  const Target target = plan.options.target;
+  if (target == Target::kGenai || target == Target::kGenaiStatic) {
+    result->genai = GenaiFragment(a, emission.manifest);
   }
-  if (options.quantize_cache) {
-    KV_ASSIGN_OR_RETURN(unfit, QuantizeCaches(options, &*result->model, &result->manifest));
-    if (unfit) return unfit;
-  }
-  const bool genai = options.target == Target::kGenai || options.target == Target::kGenaiStatic;
-  if (genai) result->genai = GenaiFragment(a, result->manifest);
-  return std::nullopt;
+  result->model = std::move(emission.model);
+  result->manifest = std::move(emission.manifest);
+  return absl::OkStatus();
 }
 
 Conversion Stopped(Conversion result) {
@@ -248,11 +174,8 @@ absl::StatusOr<Conversion> ConvertLowered(const Model& model, const ConvertOptio
   ReportPlan(plan, &result.inspection);
   if (plan.refusal) return result;
   if (trace.ends(Step::kPlan)) return Stopped(std::move(result));
-  KV_ASSIGN_OR_RETURN(const std::optional<Finding> unfit, Emit(model, a, plan, &result));
-  KV_RETURN_IF_ERROR(trace.Take([&] {
-    return unfit ? DescribeRefusedEmit(*unfit) : DescribeEmitted(*result.model, result.manifest);
-  }));
-  if (unfit) return WithoutModel(*unfit, std::move(result));
+  KV_RETURN_IF_ERROR(Emit(model, a, plan, &result));
+  KV_RETURN_IF_ERROR(trace.Take([&] { return DescribeEmitted(*result.model, result.manifest); }));
   if (trace.ends(Step::kEmit)) return Stopped(std::move(result));
   result.status = partial ? ConvertStatus::kPartial : ConvertStatus::kConverted;
   for (CacheReport& cache : result.inspection.caches) cache.converted = !cache.reason;

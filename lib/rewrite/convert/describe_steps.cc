@@ -356,6 +356,20 @@ class PlanDescriber {
   const absl::flat_hash_map<std::string, onnx::TypeProto> types_;
 };
 
+// Returns how caches are stored besides the default; may be empty.
+std::string StorageText(const ConversionPlan& plan) {
+  std::vector<std::string> parts;
+  if (plan.quantization) {
+    const CacheQuantization& how = plan.quantization->how;
+    parts.push_back(plan.quantization->as_source
+                        ? fmt::format("quantised as the source, groups of {}", how.group)
+                        : "quantised " + how.text);
+  }
+  if (plan.one_tensor) parts.emplace_back("parts of one tensor");
+  if (!plan.names.empty()) parts.emplace_back("named by layer");
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 std::string CapacityText(const Analysis& a, const ConversionPlan& plan) {
   if (plan.options.max_seq_len) return fmt::format("{} tokens", *plan.options.max_seq_len);
   return plan.grows() ? CapacityDimension(*a.graph) : "that of the source";
@@ -431,6 +445,10 @@ std::vector<StepText> DescribePlan(const Analysis& a, const ConversionPlan& plan
   AddLine("read", plan.prefix_read() ? "prefix" : "full", &text);
   AddLine("capacity", CapacityText(a, plan), &text);
   AddLine("padding", plan.options.padding == Padding::kNone ? "none" : "keep", &text);
+  AddLine("storage", StorageText(plan), &text);
+  if (!plan.rotations.empty()) {
+    AddLine("rotations", fmt::format("{} to RotaryEmbedding", plan.rotations.size()), &text);
+  }
   text += "\ncaches\n" + of.Caches();
   text += "\nattentions\n" + of.Attentions();
   text += "\ninputs\n" + of.Inputs();
@@ -441,10 +459,6 @@ std::vector<StepText> DescribePlan(const Analysis& a, const ConversionPlan& plan
 std::vector<StepText> DescribeEmitted(const onnx::ModelProto& model, const Manifest& manifest) {
   return {{"4-emit.onnxtxt", "# The model behind the step emit.\n" + PrintModelOutline(model)},
           {"4-emit.kv.json", ManifestText(manifest)}};
-}
-
-std::vector<StepText> DescribeRefusedEmit(const Finding& refusal) {
-  return {{"4-emit.txt", "emit: refused\n  " + FindingLine(refusal) + "\n"}};
 }
 
 }  // namespace kvlift

@@ -26,8 +26,6 @@ std::vector<StepText> DescribeRecognised(const Analysis& analysis, const Inspect
 std::vector<StepText> DescribePlan(const Analysis& analysis, const ConversionPlan& plan);
 // 4-emit.onnxtxt, an outline, and 4-emit.kv.json.
 std::vector<StepText> DescribeEmitted(const onnx::ModelProto& model, const Manifest& manifest);
-// 4-emit.txt: why no model was emitted.
-std::vector<StepText> DescribeRefusedEmit(const Finding& refusal);
 
 // Returns "KV214 text", with the nodes and values that it names, escaped for a terminal.
 std::string FindingLine(const Finding& finding);

@@ -84,6 +84,7 @@ absl::StatusOr<Slots> Control::BufferSlots(const SourceIndex& index) {
   KV_ASSIGN_OR_RETURN(const std::string start, s_.emitter.Tensor(index.start));
   slots.valid = s_.nodes.Add("Add", {start, length}, "nonpad_kv_seqlen");
   slots.keys = s_.nodes.Add("ReduceMax", {slots.valid, s_.nodes.Int64s({0})}, "visible_length");
+  slots.counted = true;
   return slots;
 }
 
@@ -92,6 +93,7 @@ absl::StatusOr<Slots> Control::GrowingSlots(const PlannedCache& cache, const Wri
   KV_ASSIGN_OR_RETURN(slots.write, WriteIndices(index));
   slots.valid = valid_;
   slots.keys = s_.plan.prefix_read() ? keys_ : Capacity();
+  slots.counted = s_.plan.prefix_read() && Counts(cache);
   if (const auto window = cache.window()) {
     const std::string dropped = Dropped(past_, window);
     slots.valid = s_.nodes.Add("Sub", {valid_, dropped}, "nonpad_kv_seqlen");
@@ -128,23 +130,31 @@ std::string Control::Dropped(const std::string& length, std::optional<int64_t> w
   return s_.nodes.Add("Max", {over, s_.nodes.Int64s({0})}, "dropped");
 }
 
-std::string Control::Rows(const PlannedCache& cache, ValueId of, const std::string& before,
-                          const std::string& to) {
-  const std::string from = Dropped(before, cache.window());
+bool Control::Counts(const PlannedCache& cache) const {
+  return std::holds_alternative<IndexInputs>(s_.plan.index) && !cache.window();
+}
+
+std::string Control::Rows(const PlannedCache& cache, ValueId of, const std::string& from,
+                          const std::string& to, bool counted) {
   const std::string axis = s_.nodes.Int64s({cache.placement.axis});
-  return s_.nodes.Add("Slice", {s_.graph.name(of), from, to, axis}, "visible");
+  std::string rows = s_.nodes.Add("Slice", {s_.graph.name(of), from, to, axis}, "visible");
+  EmittedCache& made = s_.Made(cache);
+  if (of == cache.pair.present && made.View(rows) == nullptr) made.views.push_back({rows, counted});
+  return rows;
 }
 
 std::string Control::PastView(const PlannedCache& cache) {
-  return Rows(cache, cache.pair.past, past_, past_);
+  return Rows(cache, cache.pair.past, Dropped(past_, cache.window()), past_, false);
 }
 
 std::string Control::PresentView(const PlannedCache& cache) {
-  return Rows(cache, cache.pair.present, total_, total_);
+  const std::string from = Dropped(total_, cache.window());
+  return Rows(cache, cache.pair.present, from, total_, Counts(cache));
 }
 
 std::string Control::ViewForAttention(const PlannedCache& cache) {
-  return Rows(cache, cache.pair.present, past_, total_);
+  const std::string from = Dropped(past_, cache.window());
+  return Rows(cache, cache.pair.present, from, total_, Counts(cache));
 }
 
 }  // namespace kvlift::internal

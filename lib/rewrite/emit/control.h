@@ -14,9 +14,10 @@ namespace kvlift::internal {
 
 // The numbers of one cache in a step, as names of int64 values.
 struct Slots {
-  std::string write;  // [extent of the cache's axis 0]: slot of the first new row
-  std::string valid;  // [B]: number of rows that attention may read, nonpad_kv_seqlen
-  std::string keys;   // [1]: number of rows that attention is given
+  std::string write;     // [extent of the cache's axis 0]: slot of the first new row
+  std::string valid;     // [B]: number of rows that attention may read, nonpad_kv_seqlen
+  std::string keys;      // [1]: number of rows that attention is given
+  bool counted = false;  // `keys` is the largest of `valid`
 };
 
 class Control {
@@ -30,6 +31,11 @@ class Control {
   absl::StatusOr<Slots> SlotsOf(int cache);
   // Returns SlotsOf for an attention that reads these rows of the cache.
   absl::StatusOr<Slots> SlotsOf(int cache, const KeysRead& read);
+
+  // Returns the rows [from, to) of a past or present, in the layout of the result. counted: they
+  // are the first rows, and `to` is the largest count of valid rows.
+  std::string Rows(const PlannedCache& cache, ValueId of, const std::string& from,
+                   const std::string& to, bool counted);
 
   // Names of the rows of a growing cache that the source has as its past, as its present and as
   // what attention reads, in the layout of the result. Only where ConversionPlan::views() holds.
@@ -48,9 +54,8 @@ class Control {
                                   const WriteIndex& index);
   // Returns max(length - window, 0), int64 [1]; 0 without a window.
   std::string Dropped(const std::string& length, std::optional<int64_t> window);
-  // Returns the rows [Dropped(before, window), to) of a past or present.
-  std::string Rows(const PlannedCache& cache, ValueId of, const std::string& before,
-                   const std::string& to);
+  // Returns true if the number of rows to read of a growing cache is the largest count of rows.
+  bool Counts(const PlannedCache& cache) const;
 
   EmitState& s_;
   std::string write_, valid_, keys_;

@@ -112,16 +112,15 @@ std::string AttentionEmitter::ReadCache(int layer, std::string_view role,
   const CacheView& view = operand.view;
   s_.nodes.set_scope(fmt::format("layers.{}/{}", layer, role));
   const std::string& buffer = s_.graph.name(cache.pair.present);
-  std::string value = std::visit(
-      Overloaded{[&](const SourceRows&) { return control_.ViewForAttention(cache); },
-                 [&](const ValidRows&) {
-                   const std::string from = s_.nodes.Int64s({0});
-                   const std::string axis = s_.nodes.Int64s({cache.placement.axis});
-                   return s_.nodes.Add("Slice", {buffer, from, slots.keys, axis}, "visible");
-                 },
-                 [&](const AllSlots&) { return buffer; },
-                 [&](const AllSlotsValid&) { return buffer; }},
-      planned.keys);
+  std::string value =
+      std::visit(Overloaded{[&](const SourceRows&) { return control_.ViewForAttention(cache); },
+                            [&](const ValidRows&) {
+                              return control_.Rows(cache, cache.pair.present, s_.nodes.Int64s({0}),
+                                                   slots.keys, slots.counted);
+                            },
+                            [&](const AllSlots&) { return buffer; },
+                            [&](const AllSlotsValid&) { return buffer; }},
+                 planned.keys);
   std::string layout = cache.placement.layout;
   const bool rowwise = !IsElementwise(s_.graph, view.decode());
   if (rowwise) {

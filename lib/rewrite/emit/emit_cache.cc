@@ -24,6 +24,9 @@ absl::Status CacheEmitter::Emit() {
     s_.patch.remove_nodes.insert(s_.graph.producer(planned.pair.present));
     KV_ASSIGN_OR_RETURN(const std::string buffer, WrittenBuffer(planned, write));
     EmitScatter(planned, buffer, rows, slots);
+    for (ValueId slice : write.slices) {
+      s_.Made(planned).views.push_back({s_.graph.name(slice), /*counted=*/false});
+    }
     KeepReaders(planned);
   }
   return absl::OkStatus();
@@ -88,17 +91,24 @@ std::string CacheEmitter::Stack(const std::string& layout, const std::vector<Exp
 void CacheEmitter::EmitScatter(const PlannedCache& cache, const std::string& past,
                                const std::string& rows, const Slots& slots) {
   const std::string& present = s_.graph.name(cache.pair.present);
+  EmittedCache& made = s_.Made(cache);
   const int axis = cache.placement.axis;
   if (axis != 0) {
     NodeBuilder::Attributes attributes = {MakeAttribute("axis", int64_t{axis})};
     if (!cache.linear()) attributes.push_back(MakeAttribute("mode", std::string("circular")));
     s_.nodes.AddNamed("TensorScatter", {past, rows, slots.write}, "TensorScatter", present,
                       std::move(attributes));
+    made.writer = present;
+    if (past == s_.graph.name(cache.pair.past)) {
+      made.update = rows;
+      made.write_indices = slots.write;
+    }
     return;
   }
   // Axis 0 of TensorScatter is the batch, so the sequence axis needs one in front of it.
   const std::string front = s_.nodes.Int64s({0});
   const std::string buffer = s_.nodes.Add("Unsqueeze", {past, front}, "buffer");
+  made.writer = buffer;
   const std::string update_rows = s_.nodes.Add("Unsqueeze", {rows, front}, "update");
   const std::string written = s_.nodes.Add("TensorScatter", {buffer, update_rows, slots.write},
                                            "TensorScatter", {MakeAttribute("axis", int64_t{1})});

@@ -78,6 +78,9 @@ absl::StatusOr<EmittedPlan> EmitPlan(const Analysis& a, const ConversionPlan& pl
   emitted.patch.new_inputs = NewInputs(a, plan);
   for (ValueId dropped : plan.dropped) emitted.patch.remove_inputs.insert(a.graph->name(dropped));
   emitted.manifest = MakeManifest(a, plan);
+  for (const AnalysedCache* cache : ConvertedCaches(a)) {
+    emitted.caches.push_back(std::move(s.caches[cache->update_index]));
+  }
   return emitted;
 }
 

@@ -1,9 +1,12 @@
 // Turns a plan into a patch and a manifest. Decides nothing: an error is a bug of kvlift.
 #pragma once
 
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "contract/manifest.h"
 #include "ir/patch.h"
+#include "rewrite/emit/emission.h"
 #include "rewrite/plan/conversion_plan.h"
 #include "rewrite/recognise/analysis.h"
 
@@ -11,7 +14,8 @@ namespace kvlift {
 
 struct EmittedPlan {
   Patch patch;
-  Manifest manifest;  // without source_sha256
+  Manifest manifest;                 // without source_sha256
+  std::vector<EmittedCache> caches;  // by index of manifest.caches
 };
 
 // plan: MakePlan of the same analysis, not refused.

@@ -1,17 +1,13 @@
-// Gives the inputs and outputs of caches the names that exporters of static caches write, from role
-// and layer: key_cache.0 and updated_key_cache.0.
+// Gives the inputs and outputs of caches the names that a plan has for them.
 #pragma once
 
-#include "absl/status/statusor.h"
-#include "base/findings.h"
-#include "contract/manifest.h"
-#include "onnx/onnx_pb.h"
+#include "absl/status/status.h"
+#include "rewrite/emit/emission.h"
+#include "rewrite/plan/conversion_plan.h"
 
 namespace kvlift {
 
-// Renames inputs and outputs of all caches in the model and in its manifest. Returns KV229, and
-// renames nothing, if a cache holds both keys and values, or if a name is taken.
-absl::StatusOr<std::optional<Finding>> NameCachesByLayer(onnx::ModelProto* model,
-                                                         Manifest* manifest);
+// Renames pasts and presents as ConversionPlan::names says. graph: that of the plan's analysis.
+absl::Status NameCaches(const Graph& graph, const ConversionPlan& plan, Emission* emission);
 
 }  // namespace kvlift

@@ -9,7 +9,6 @@
 #include "contract/words.h"
 #include "fmt/format.h"
 #include "rewrite/plan/declared_types.h"
-#include "rewrite/recognise/input_assumptions.h"
 
 namespace kvlift {
 
@@ -32,17 +31,6 @@ std::string_view TargetName(Target target) {
     default:
       return "spec";
   }
-}
-
-std::vector<const AnalysedCache*> InLayerOrder(const Analysis& a) {
-  std::vector<const AnalysedCache*> order;
-  for (const AnalysedCache& cache : a.caches) {
-    if (cache.update_index >= 0) order.push_back(&cache);
-  }
-  std::stable_sort(order.begin(), order.end(), [](const auto* x, const auto* y) {
-    return std::pair(x->layer, WordOf(x->role)) < std::pair(y->layer, WordOf(y->role));
-  });
-  return order;
 }
 
 std::string IdOf(const AnalysedCache& cache) {
@@ -141,16 +129,6 @@ std::vector<std::string> StartsOf(const Analysis& a) {
   return starts;
 }
 
-// Returns true for conditions that KV301 includes: 0 <= start, or S <= M, of some cache.
-bool SaysStartInside(const Analysis& a, Expr predicate) {
-  sym::Pool& pool = a.forms->pool();
-  return std::any_of(a.updates.begin(), a.updates.end(), [&](const CacheUpdate& update) {
-    const Expr capacity = a.forms->Of(update.pair.past).shape[update.axis];
-    return predicate == pool.Le(pool.Integer(0), update.write_index(pool), {}) ||
-           predicate == pool.Le(update.new_length, capacity, {});
-  });
-}
-
 void AddAssumedMasks(const ConversionPlan& plan, Manifest* m) {
   const auto all = [&](int64_t value) {
     return std::any_of(plan.assumed.begin(), plan.assumed.end(),
@@ -246,14 +224,7 @@ void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m
                      a.graph->name(update.pair.present)),
          PreconditionStatus::kAssumed, name});
   }
-  std::vector<sym::DimSymbol> pasts;
-  for (const CacheUpdate& update : a.updates) {
-    if (!update.grows()) continue;
-    const Expr length = a.forms->Of(update.pair.past).shape[update.axis];
-    if (length->kind() == sym::Kind::kDim) pasts.push_back(length->dim());
-  }
-  for (const sym::Assumption& assumption : HostAssumptions(*a.forms, pasts)) {
-    if (SaysStartInside(a, assumption.predicate)) continue;
+  for (const sym::Assumption& assumption : plan.assumptions) {
     const bool of_sizes = sym::SourcesOf(assumption.predicate).empty();
     m->preconditions.push_back({of_sizes ? "KV309" : "KV307", assumption.text,
                                 PreconditionStatus::kAssumed,
@@ -304,7 +275,7 @@ Manifest MakeManifest(const Analysis& a, const ConversionPlan& plan) {
     if (capacity->kind() == sym::Kind::kInteger) m.capacity_value = capacity->value();
     if (capacity->kind() == sym::Kind::kDim) m.capacity_dim = capacity->dim().name();
   }
-  for (const AnalysedCache* cache : InLayerOrder(a)) {
+  for (const AnalysedCache* cache : ConvertedCaches(a)) {
     m.caches.push_back(DescribeCache(a, plan.caches[cache->update_index], *cache));
   }
   AddInputs(a, plan, &m);

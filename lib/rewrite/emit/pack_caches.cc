@@ -15,7 +15,6 @@
 #include "ir/graph.h"
 #include "ir/node_builder.h"
 #include "ir/patch.h"
-#include "ir/tensor_data.h"
 #include "rewrite/lower/dead_nodes.h"
 
 namespace kvlift {
@@ -25,6 +24,7 @@ constexpr int64_t kRoles = 2;  // keys and values
 
 struct Part {
   const ManifestCache* cache = nullptr;
+  const EmittedCache* made = nullptr;
   int64_t layer = 0, place = 0;  // place: of the part on the sequence axis
   NodeId scatter = kNoNode;
   ValueId past = kNoValue, present = kNoValue;
@@ -42,30 +42,26 @@ struct Pack {
 
 class Packer {
  public:
-  Packer(const Graph& graph, Manifest* manifest)
-      : graph_(graph), manifest_(*manifest), builder_(graph) {
+  Packer(const Graph& graph, Emission* emission)
+      : graph_(graph), emission_(*emission), manifest_(emission->manifest), builder_(graph) {
     for (ValueId v = 0; v < graph.num_values(); ++v) taken_.insert(graph.name(v));
-  }
-
-  // Finds the tensors. Returns why they cannot be packed; nullopt if they can.
-  std::optional<Finding> Find() {
-    for (const ManifestCache& cache : manifest_.caches) {
-      if (cache.source.select.size() != 2) continue;
-      Part part;
-      part.cache = &cache;
-      part.layer = cache.source.select[0].index;
-      part.place = part.layer * kRoles + cache.source.select[1].index;
-      packs_[cache.source.input].parts.push_back(part);
-    }
-    if (packs_.empty()) {
-      const std::string& some = manifest_.caches.front().source.input;
-      return Reason(
-          fmt::format("needs a source that keeps all layers in one tensor, found {}", some), some);
+    for (size_t k = 0; k < manifest_.caches.size(); ++k) {
+      const ManifestCache& cache = manifest_.caches[k];
+      const std::vector<Select>& select = cache.source.select;
+      if (select.size() != kRoles) continue;
+      Part part{&cache, &emission_.caches[k], select[0].index};
+      part.place = part.layer * kRoles + select[1].index;
+      part.past = graph.Find(cache.input);
+      part.present = graph.Find(cache.output);
+      part.scatter = graph.producer(part.present);
+      Pack& pack = packs_[cache.source.input];
+      pack.axis = cache.axis;
+      pack.parts.push_back(part);
     }
     for (auto& [source, pack] : packs_) {
-      if (auto reason = Read(&pack)) return reason;
+      std::sort(pack.parts.begin(), pack.parts.end(),
+                [](const Part& a, const Part& b) { return a.scatter < b.scatter; });
     }
-    return std::nullopt;
   }
 
   absl::StatusOr<onnx::ModelProto> Rewrite() {
@@ -81,71 +77,6 @@ class Packer {
   }
 
  private:
-  static Finding Reason(std::string text, const std::string& value) {
-    return {"KV246", std::move(text), {}, {value}};
-  }
-
-  std::optional<Finding> Read(Pack* pack) {
-    const ManifestCache& first = pack->first();
-    pack->axis = first.axis;
-    absl::flat_hash_set<int64_t> places;
-    for (Part& part : pack->parts) {
-      const ManifestCache& cache = *part.cache;
-      part.past = graph_.Find(cache.input);
-      part.present = graph_.Find(cache.output);
-      part.scatter = graph_.producer(part.present);
-      if (cache.layout != first.layout) {
-        return Reason(fmt::format("needs one layout for all parts, found {} and {}", first.layout,
-                                  cache.layout),
-                      cache.input);
-      }
-      if (const std::string text = Unfit(part); !text.empty()) return Reason(text, cache.input);
-      places.insert(part.place);
-    }
-    const auto count = static_cast<int64_t>(pack->parts.size());
-    const bool all = std::all_of(places.begin(), places.end(),
-                                 [&](int64_t place) { return place >= 0 && place < count; });
-    if (!all || static_cast<int64_t>(places.size()) != count || count % kRoles != 0) {
-      return Reason("needs keys and values of all layers", first.source.input);
-    }
-    std::sort(pack->parts.begin(), pack->parts.end(),
-              [](const Part& a, const Part& b) { return a.scatter < b.scatter; });
-    return std::nullopt;
-  }
-
-  // Returns why the part cannot be written at an offset; empty if it can.
-  std::string Unfit(const Part& part) const {
-    const ManifestCache& cache = *part.cache;
-    const bool written = part.scatter != kNoNode && graph_.Is(part.scatter, "TensorScatter") &&
-                         graph_.inputs(part.scatter)[0] == part.past &&
-                         graph_.inputs(part.scatter).size() > 2 &&
-                         graph_.inputs(part.scatter)[2] != kNoValue;
-    if (!written || cache.ring || manifest_.mode != BufferMode::kLinear ||
-        StringAttribute(graph_.node(part.scatter), "mode", "linear") != "linear") {
-      return fmt::format(
-          "needs rows that a TensorScatter writes at an index, without a ring, "
-          "found {}",
-          cache.input);
-    }
-    const auto& shape = graph_.type(part.past).shape;
-    const size_t axis = static_cast<size_t>(cache.axis);
-    bool known = shape && axis > 0 && shape->size() == cache.layout.size();
-    for (size_t k = axis + 1; known && k < shape->size(); ++k) {
-      known = (*shape)[k].value.has_value();
-    }
-    if (!known) {
-      return fmt::format("needs constant extents behind the rows of {}, and sequences in front",
-                         cache.input);
-    }
-    for (const ValueId v : {part.past, part.present}) {
-      const auto uses = graph_.uses(v);
-      const bool captured = std::any_of(
-          uses.begin(), uses.end(), [](const Use& use) { return use.kind == Use::Kind::kCapture; });
-      if (captured) return fmt::format("{} is read inside a branch", graph_.name(v));
-    }
-    return "";
-  }
-
   std::string Free(std::string name) {
     while (!taken_.insert(name).second) name += "_";
     return name;
@@ -179,9 +110,8 @@ class Packer {
     for (const Part& part : pack->parts) {
       builder_.set_scope(fmt::format("layers.{}/{}", part.cache->layer, WordOf(part.cache->role)));
       const std::string index = Index(*pack, part, count);
-      rows =
-          builder_.Add("TensorScatter", {rows, graph_.name(graph_.inputs(part.scatter)[1]), index},
-                       "TensorScatter", {MakeAttribute("axis", pack->axis)});
+      rows = builder_.Add("TensorScatter", {rows, part.made->update, index}, "TensorScatter",
+                          {MakeAttribute("axis", pack->axis)});
       after.push_back(rows);
       patch_.remove_nodes.insert(part.scatter);
       patch_.remove_inputs.insert(graph_.name(part.past));
@@ -190,7 +120,7 @@ class Packer {
       const Part& part = pack->parts[k];
       builder_.set_scope(fmt::format("layers.{}/{}", part.cache->layer, WordOf(part.cache->role)));
       const std::string& buffer = after[LastOfLayer(*pack, k)];
-      Read(*pack, part, buffer);
+      Read(part, buffer);
       patch_.replace_uses[graph_.name(part.past)] = View(*pack, part, before, "past");
       builder_.AddNamed("Identity", {View(*pack, part, buffer, "rows")}, "present",
                         graph_.name(part.present));
@@ -230,12 +160,11 @@ class Packer {
   // Returns the part's write index in the buffer. An index out of the part becomes one out of the
   // buffer, since it would write into another part.
   std::string Index(const Pack& pack, const Part& part, int64_t count) {
-    const auto inputs = graph_.inputs(part.scatter);
-    const std::string& write = graph_.name(inputs[2]);
+    const std::string& write = part.made->write_indices;
     std::string& inside = inside_[{write, capacity_.name, count}];
     if (inside.empty()) {
       builder_.set_scope("packed");
-      const std::string length = builder_.Extent(graph_.name(inputs[1]), pack.axis, "length");
+      const std::string length = builder_.Extent(part.made->update, pack.axis, "length");
       const std::string end = builder_.Add("Add", {write, length}, "end");
       const std::string fits = builder_.Add(
           "And",
@@ -261,11 +190,13 @@ class Packer {
     return last;
   }
 
-  // Makes Slices of the first rows of a part read the buffer from the part's offset on.
-  void Read(const Pack& pack, const Part& part, const std::string& buffer) {
+  // Makes the views of the first rows of a part read the buffer from the part's offset on.
+  void Read(const Part& part, const std::string& buffer) {
     const Rows offset = Times(capacity_, part.place, "offset");
     for (const Use& use : graph_.uses(part.present)) {
-      if (use.kind != Use::Kind::kNodeInput || !TakesFirstRows(use, pack.axis)) continue;
+      if (use.kind != Use::Kind::kNodeInput) continue;
+      const RowsView* view = part.made->View(graph_.node(use.node).output(0));
+      if (view == nullptr || !view->counted) continue;
       const std::string& end = graph_.name(graph_.inputs(use.node)[2]);
       const std::string inside = builder_.Add("Min", {end, capacity_.name}, "visible_length");
       const std::string stop =
@@ -274,23 +205,6 @@ class Packer {
       patch_.replace_inputs[{use.node, 1}] = offset.name;
       patch_.replace_inputs[{use.node, 2}] = stop;
     }
-  }
-
-  // Returns true for a Slice of the rows from 0 to a length that a ReduceMax gives.
-  bool TakesFirstRows(const Use& use, int64_t axis) const {
-    const auto inputs = graph_.inputs(use.node);
-    if (!graph_.Is(use.node, "Slice") || use.index != 0 || inputs.size() != 4) return false;
-    const auto is = [&](ValueId v, int64_t wanted) {
-      const onnx::TensorProto* tensor = graph_.constant(v);
-      if (tensor == nullptr || tensor->data_type() != onnx::TensorProto::INT64) return false;
-      const auto values = ReadInts(*tensor);
-      return values.ok() && *values == std::vector<int64_t>{wanted};
-    };
-    const auto counted = [&](ValueId v) {
-      return graph_.constant(v) == nullptr && graph_.producer(v) != kNoNode &&
-             graph_.Is(graph_.producer(v), "ReduceMax");
-    };
-    return is(inputs[1], 0) && is(inputs[3], axis) && counted(inputs[2]);
   }
 
   std::string View(const Pack& pack, const Part& part, const std::string& buffer,
@@ -379,6 +293,7 @@ class Packer {
       for (const Part& part : pack.parts) gone.insert(part.cache->id);
       caches.push_back(Whole(pack));
     }
+    std::vector<EmittedCache> made(caches.size());  // other nodes than a TensorScatter write them
     const auto is_gone = [&](const auto& entry) {
       const auto* cache = AsCache(entry);
       return cache != nullptr && gone.contains(cache->id);
@@ -389,14 +304,18 @@ class Packer {
       manifest_.inputs.push_back({cache.input, CacheInput{cache.id}});
       manifest_.outputs.push_back({cache.output, CacheOutput{cache.id}});
     }
-    for (const ManifestCache& cache : manifest_.caches) {
-      if (!gone.contains(cache.id)) caches.push_back(cache);
+    for (size_t k = 0; k < manifest_.caches.size(); ++k) {
+      if (gone.contains(manifest_.caches[k].id)) continue;
+      caches.push_back(manifest_.caches[k]);
+      made.push_back(emission_.caches[k]);
     }
     packs_.clear();
     manifest_.caches = std::move(caches);
+    emission_.caches = std::move(made);
   }
 
   const Graph& graph_;
+  Emission& emission_;
   Manifest& manifest_;
   NodeBuilder builder_;
   Patch patch_;
@@ -410,22 +329,12 @@ class Packer {
 
 }  // namespace
 
-absl::StatusOr<std::optional<Finding>> PackCaches(const ResolvedOptions& options,
-                                                  onnx::ModelProto* model, Manifest* manifest) {
-  const bool whole = options.target == Target::kSpec || options.target == Target::kOrt;
-  if (!whole || options.quantize_cache) {
-    return Finding{"KV246",
-                   whole ? "needs rows as the source keeps them, without --quantize-cache"
-                         : "needs a host that keeps all layers in one tensor: --target spec or ort",
-                   {},
-                   {manifest->caches.front().input}};
-  }
+absl::Status PackCaches(Emission* emission) {
   KV_ASSIGN_OR_RETURN(const Graph graph,
-                      Graph::Build(std::make_shared<const onnx::ModelProto>(*model)));
-  Packer packer(graph, manifest);
-  if (auto reason = packer.Find()) return reason;
-  KV_ASSIGN_OR_RETURN(*model, packer.Rewrite());
-  return std::nullopt;
+                      Graph::Build(std::make_shared<const onnx::ModelProto>(emission->model)));
+  Packer packer(graph, emission);
+  KV_ASSIGN_OR_RETURN(emission->model, packer.Rewrite());
+  return absl::OkStatus();
 }
 
 }  // namespace kvlift

@@ -7,22 +7,13 @@
 // front of the rows give [B, Nk, L, 2, M, D].
 #pragma once
 
-#include <optional>
-
-#include "absl/status/statusor.h"
-#include "base/findings.h"
-#include "contract/manifest.h"
-#include "onnx/onnx_pb.h"
-#include "rewrite/types/resolved_options.h"
+#include "absl/status/status.h"
+#include "rewrite/emit/emission.h"
 
 namespace kvlift {
 
-// Packs the caches of a converted model that are parts of one tensor in the source, in the model
-// and in its manifest. A write index that is out of a part's range becomes one that is out of the
-// buffer's, so that the runtime refuses it. Returns KV246, and changes nothing, if the source has
-// no such tensor, if some part cannot be written at an offset, or if the target or --quantize-cache
-// does not allow it.
-absl::StatusOr<std::optional<Finding>> PackCaches(const ResolvedOptions& options,
-                                                  onnx::ModelProto* model, Manifest* manifest);
+// Packs the caches of a model that are parts of one tensor in the source. A write index that is out
+// of a part's range becomes one that is out of the buffer's, so that the runtime refuses it.
+absl::Status PackCaches(Emission* emission);
 
 }  // namespace kvlift

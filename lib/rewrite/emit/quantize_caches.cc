@@ -14,7 +14,6 @@
 #include "fmt/format.h"
 #include "ir/graph.h"
 #include "ir/node_builder.h"
-#include "ir/tensor_data.h"
 
 namespace kvlift {
 namespace {
@@ -25,36 +24,39 @@ using onnx::TensorProto;
 // The largest magnitudes of codes.
 constexpr double kLargestInt8 = 127, kLargestFloat8 = 448;
 
+struct ScaleRules {
+  float smallest = 0x1p-126F;  // the least scale
+  bool of_rows = false;        // scales have the type of the rows; false: float32
+};
+
 // One cache, as the converted model has it.
 struct Store {
-  ManifestCache* cache = nullptr;
+  const ManifestCache* cache = nullptr;
+  const EmittedCache* made = nullptr;
   NodeId scatter = kNoNode;
   int64_t size = 0, group = 0;
   int32_t type = 0;  // onnx TensorProto::DataType of the rows
   std::string scales_past, scales_present;
-  std::vector<NodeId> slices;  // Slices of rows that read the present
-  bool read_whole = false;     // some other node reads the present
+  EmittedCache values, scales;  // what the cache becomes
+  std::vector<NodeId> slices;   // Slices of rows that read the present
+  bool read_whole = false;      // some other node reads the present
 };
 
 class Quantizer {
  public:
   Quantizer(const CacheQuantization& how, const ScaleRules& rules, const Graph& graph,
-            Manifest* manifest)
-      : how_(how), rules_(rules), graph_(graph), manifest_(*manifest), builder_(graph) {
+            Emission* emission)
+      : how_(how), rules_(rules), graph_(graph), emission_(*emission), builder_(graph) {
     for (ValueId v = 0; v < graph.num_values(); ++v) taken_.insert(graph.name(v));
-  }
-
-  std::optional<Finding> Find() {
-    for (ManifestCache& cache : manifest_.caches) {
-      Store store;
-      store.cache = &cache;
-      if (auto reason = Read(&store)) return reason;
-      stores_.push_back(std::move(store));
+    for (size_t k = 0; k < emission_.caches.size(); ++k) {
+      Store& store = stores_.emplace_back();
+      store.cache = &emission_.manifest.caches[k];
+      store.made = &emission_.caches[k];
+      Read(&store);
     }
-    return std::nullopt;
   }
 
-  onnx::ModelProto Rewrite() {
+  void Rewrite() {
     // Equal rows are quantised once, where they are written first.
     std::sort(stores_.begin(), stores_.end(),
               [](const Store& a, const Store& b) { return a.scatter < b.scatter; });
@@ -78,99 +80,31 @@ class Quantizer {
       *graph.add_initializer() = std::move(tensor);
     }
     for (const Store& store : stores_) Declare(store, &graph);
+    emission_.model = std::move(model);
     Describe();
-    return model;
   }
 
  private:
   bool float8() const { return how_.scheme == CacheQuantization::Scheme::kFloat8; }
 
-  Finding Reason(std::string_view code, std::string text, const Store& store,
-                 NodeId node = kNoNode) const {
-    Finding f{std::string(code), std::move(text), {}, {store.cache->input}};
-    if (node != kNoNode) f.nodes.push_back(graph_.NodeName(node));
-    return f;
-  }
-
-  std::optional<Finding> Read(Store* store) {
+  // Fills in how a cache is stored and which nodes read its present.
+  void Read(Store* store) {
     const ManifestCache& cache = *store->cache;
-    const ValueId past = graph_.Find(cache.input), present = graph_.Find(cache.output);
-    const TensorType& type = graph_.type(past);
-    if (cache.layout.empty() || cache.layout.back() != 'D' || !type.shape ||
-        type.shape->size() != cache.layout.size() || !type.shape->back().value) {
-      return Reason("KV242",
-                    fmt::format("needs the elements of a head on the last axis of {}, found the "
-                                "layout {}; --layout bnsd may help",
-                                cache.input, cache.layout),
-                    *store);
-    }
+    const TensorType& type = graph_.type(graph_.Find(cache.input));
     store->type = type.elem_type;
-    if (store->type != TensorProto::FLOAT && store->type != TensorProto::FLOAT16 &&
-        store->type != TensorProto::BFLOAT16) {
-      return Reason("KV243",
-                    fmt::format("needs a cache of float32, float16 or bfloat16, found {} in {}",
-                                cache.dtype, cache.input),
-                    *store);
-    }
     store->size = *type.shape->back().value;
     store->group = how_.group > 0 ? how_.group : store->size;
-    if (store->size % store->group != 0) {
-      return Reason("KV241",
-                    fmt::format("needs groups that divide a head, found {} elements and groups of "
-                                "{} in {}",
-                                store->size, store->group, cache.input),
-                    *store);
-    }
-    return ReadUses(past, present, store);
-  }
-
-  std::optional<Finding> ReadUses(ValueId past, ValueId present, Store* store) {
-    const NodeId writer = graph_.producer(present);
-    if (writer == kNoNode || !graph_.Is(writer, "TensorScatter") ||
-        graph_.inputs(writer)[0] != past) {
-      return Reason("KV244",
-                    fmt::format("needs a TensorScatter between {} and {}, found something between",
-                                store->cache->input, store->cache->output),
-                    *store, writer);
-    }
-    store->scatter = writer;
-    for (const Use& use : graph_.uses(past)) {
-      if (use.kind == Use::Kind::kNodeInput &&
-          (use.node == writer || graph_.Is(use.node, "Shape"))) {
-        continue;
-      }
-      return Reason("KV244",
-                    fmt::format("needs {} to be read by its TensorScatter alone, found another "
-                                "reader",
-                                store->cache->input),
-                    *store, use.node);
-    }
+    const ValueId present = graph_.Find(cache.output);
+    store->scatter = graph_.producer(present);
     for (const Use& use : graph_.uses(present)) {
-      if (use.kind == Use::Kind::kGraphOutput) continue;
-      if (use.kind == Use::Kind::kCapture) {
-        return Reason("KV244", fmt::format("{} is read inside a branch", store->cache->output),
-                      *store, use.node);
-      }
-      if (graph_.Is(use.node, "Shape")) continue;
-      if (!float8() && IsRowSlice(use, *store)) {
+      if (use.kind == Use::Kind::kGraphOutput || graph_.Is(use.node, "Shape")) continue;
+      // ONNX's Slice does not take float8.
+      if (!float8() && store->made->View(graph_.node(use.node).output(0)) != nullptr) {
         store->slices.push_back(use.node);
       } else {
         store->read_whole = true;
       }
     }
-    return std::nullopt;
-  }
-
-  // Returns true for a Slice along the sequence axis alone, so that scales are sliced as values
-  // are. ONNX's Slice does not take float8.
-  bool IsRowSlice(const Use& use, const Store& store) const {
-    if (!graph_.Is(use.node, "Slice") || use.index != 0) return false;
-    const auto inputs = graph_.inputs(use.node);
-    if (inputs.size() < 4 || inputs[3] == kNoValue) return false;
-    const TensorProto* axes = graph_.constant(inputs[3]);
-    if (axes == nullptr || axes->data_type() != TensorProto::INT64) return false;
-    const auto values = ReadInts(*axes);
-    return values.ok() && *values == std::vector<int64_t>{store.cache->axis};
   }
 
   std::string Unique(const std::string& wish) {
@@ -185,7 +119,7 @@ class Quantizer {
     store.scales_present = Unique(cache.output + "_scale");
     builder_.set_scope(fmt::format("layers.{}/{}", cache.layer, WordOf(cache.role)));
     const NodeProto& scatter = graph_.node(store.scatter);
-    std::string rows = scatter.input(1);
+    std::string rows = store.made->update;
     if (store.type != ScaleType(store)) rows = Cast(rows, TensorProto::FLOAT, "rows");
     const std::string scale = Scale(rows, store);
     const std::string values = builder_.Add("QuantizeLinear", {rows, scale}, "quantized",
@@ -204,6 +138,8 @@ class Quantizer {
       for (NodeProto& node : builder_.TakeNodes()) nodes.push_back(std::move(node));
     }
     instead_[store.scatter] = std::move(nodes);
+    store.values = {cache.output, values, store.made->write_indices, {}};
+    store.scales = {store.scales_present, scale, store.made->write_indices, {}};
     for (const NodeId n : store.slices) {
       const NodeProto& slice = graph_.node(n);
       NodeProto of_rows = slice, with_scales = slice;
@@ -211,6 +147,9 @@ class Quantizer {
       with_scales.set_input(0, store.scales_present);
       with_scales.set_output(0, Unique(slice.output(0) + "_scale"));
       with_scales.set_name(slice.name().empty() ? "" : Unique(slice.name() + "/scale"));
+      const bool counted = store.made->View(slice.output(0))->counted;
+      store.values.views.push_back({of_rows.output(0), counted});
+      store.scales.views.push_back({with_scales.output(0), counted});
       Dequantized(of_rows.output(0), with_scales.output(0), store, &slice.output(0));
       nodes = {of_rows, with_scales};
       for (NodeProto& node : builder_.TakeNodes()) nodes.push_back(std::move(node));
@@ -304,7 +243,9 @@ class Quantizer {
     QuantizationSummary summary;
     summary.scheme = how_.text;
     std::optional<int64_t> before = 0, after = 0;
+    Manifest& manifest = emission_.manifest;
     std::vector<ManifestCache> caches;
+    std::vector<EmittedCache> made;
     std::sort(stores_.begin(), stores_.end(),
               [](const Store& a, const Store& b) { return a.cache < b.cache; });
     for (const Store& store : stores_) {
@@ -323,22 +264,25 @@ class Quantizer {
       scales.dtype = ElementTypeName(ScaleType(store));
       values.quantization = {ElementTypeName(TypeOfValues()), store.group, scales.id, values.dtype};
       values.dtype = ElementTypeName(TypeOfValues());
-      manifest_.inputs.push_back({scales.input, CacheInput{scales.id}});
-      manifest_.outputs.push_back({scales.output, CacheOutput{scales.id}});
+      manifest.inputs.push_back({scales.input, CacheInput{scales.id}});
+      manifest.outputs.push_back({scales.output, CacheOutput{scales.id}});
       caches.push_back(std::move(values));
       caches.push_back(std::move(scales));
+      made.push_back(store.values);
+      made.push_back(store.scales);
     }
     summary.bytes_before = before;
     summary.bytes_after = after;
-    manifest_.caches = std::move(caches);
-    manifest_.quantization = std::move(summary);
+    manifest.caches = std::move(caches);
+    manifest.quantization = std::move(summary);
+    emission_.caches = std::move(made);
     stores_.clear();
   }
 
   const CacheQuantization& how_;
   const ScaleRules& rules_;
   const Graph& graph_;
-  Manifest& manifest_;
+  Emission& emission_;
   NodeBuilder builder_;
   absl::flat_hash_set<std::string> taken_;
   std::vector<Store> stores_;
@@ -361,21 +305,12 @@ std::optional<CacheQuantization> ReadCacheQuantization(const std::string& text) 
   return how;
 }
 
-absl::StatusOr<std::optional<Finding>> QuantizeCaches(const ResolvedOptions& options,
-                                                      onnx::ModelProto* model, Manifest* manifest,
-                                                      const ScaleRules& rules) {
-  if (options.target != Target::kSpec && options.target != Target::kOrt) {
-    return Finding{"KV245",
-                   "needs a host that keeps scales beside values: --target spec or ort",
-                   {},
-                   {manifest->caches.front().input}};
-  }
+absl::Status QuantizeCaches(const PlannedQuantization& planned, Emission* emission) {
   KV_ASSIGN_OR_RETURN(const Graph graph,
-                      Graph::Build(std::make_shared<const onnx::ModelProto>(*model)));
-  Quantizer quantizer(*options.quantize_cache, rules, graph, manifest);
-  if (auto reason = quantizer.Find()) return reason;
-  *model = quantizer.Rewrite();
-  return std::nullopt;
+                      Graph::Build(std::make_shared<const onnx::ModelProto>(emission->model)));
+  const ScaleRules rules = planned.as_source ? ScaleRules{1e-5F, /*of_rows=*/true} : ScaleRules{};
+  Quantizer(planned.how, rules, graph, emission).Rewrite();
+  return absl::OkStatus();
 }
 
 }  // namespace kvlift

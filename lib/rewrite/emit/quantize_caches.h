@@ -5,32 +5,18 @@
 //   value    = QuantizeLinear(x, scale), blocks of G along D
 //
 // Values [.., D] and scales [.., D / G] are two caches, written at the same index, and readers get
-// the rows through a DequantizeLinear.
+// the rows through a DequantizeLinear. By the rules of KeyValueCache of the domains pmx and opmx,
+// the least scale is 1e-5, and scales have the type of the rows instead of float32.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-
-#include "absl/status/statusor.h"
-#include "base/findings.h"
-#include "contract/manifest.h"
-#include "onnx/onnx_pb.h"
-#include "rewrite/types/resolved_options.h"
+#include "absl/status/status.h"
+#include "rewrite/emit/emission.h"
+#include "rewrite/plan/conversion_plan.h"
 
 namespace kvlift {
 
-struct ScaleRules {
-  float smallest = 0x1p-126F;  // the least scale
-  bool of_rows = false;        // scales have the type of the rows; false: float32
-};
-// The rules of KeyValueCache of the domains pmx and opmx.
-constexpr ScaleRules kKeyValueCacheScaleRules = {1e-5F, /*of_rows=*/true};
-
-// Quantises every cache of the manifest as options.quantize_cache says, which must be set. Returns
-// the reason (KV241-KV245), and changes nothing, if one of them cannot be quantised. Does not check
-// how much the results change.
-absl::StatusOr<std::optional<Finding>> QuantizeCaches(const ResolvedOptions& options,
-                                                      onnx::ModelProto* model, Manifest* manifest,
-                                                      const ScaleRules& rules = {});
+// Quantises every cache, each of which becomes two: values and scales. How much the results change
+// is not checked.
+absl::Status QuantizeCaches(const PlannedQuantization& planned, Emission* emission);
 
 }  // namespace kvlift

@@ -1,22 +1,14 @@
-// Replaces RoPE that is spelt out by RotaryEmbedding-23, one node for each rotation:
-//
-//   y[d] = x[d] * cos[d] - x[d + D/2] * sin[d]        for d < D/2
-//   y[d] = x[d] * cos[d] + x[d - D/2] * sin[d]        otherwise
-//
-// x: [B, N, S, D], float32, D even. cos, sin: [B or 1, 1, S, D], float32; their second half repeats
-// the first. The operator computes the same sums and products, so the bits are the same if each of
-// them is rounded.
-// Source: ONNX RotaryEmbedding-23.
+// Replaces the rotations of a plan by RotaryEmbedding-23.
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
+#include "rewrite/plan/conversion_plan.h"
 
 namespace kvlift {
 
-// Returns the model with each rotation replaced. The relation gives the layers for the names of the
-// new nodes.
-absl::StatusOr<onnx::ModelProto> FuseRotations(onnx::ModelProto model, const Manifest& relation);
+// Returns the model of the plan's patch with each rotation of the plan that is in it replaced.
+absl::StatusOr<onnx::ModelProto> FuseRotations(const Analysis& analysis, const ConversionPlan& plan,
+                                               onnx::ModelProto model);
 
 }  // namespace kvlift

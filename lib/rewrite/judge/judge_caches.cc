@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "ir/tensor_data.h"
 #include "rewrite/recognise/attention/match.h"
 #include "rewrite/recognise/axis_letters.h"
 #include "rewrite/recognise/input_assumptions.h"
@@ -119,6 +120,25 @@ std::optional<sym::Emitter::Request> ReorderedPast(const PlanBasis& s, const Pla
   return request;
 }
 
+// Returns the results of the source's Slices of rows of a buffer, if they read it as it is.
+std::vector<ValueId> SlicesOf(const PlanBasis& s, const PlannedCache& cache) {
+  std::vector<ValueId> slices;
+  if (cache.grows() || cache.placement.moved) return slices;
+  for (const Use& use : s.graph.uses(cache.pair.present)) {
+    if (use.kind != Use::Kind::kNodeInput || use.index != 0 || !s.graph.Is(use.node, "Slice")) {
+      continue;
+    }
+    const auto inputs = s.graph.inputs(use.node);
+    const TensorProto* axes =
+        inputs.size() < 4 || inputs[3] == kNoValue ? nullptr : s.graph.constant(inputs[3]);
+    if (axes == nullptr || axes->data_type() != TensorProto::INT64) continue;
+    const auto read = ReadInts(*axes);
+    if (!read.ok() || *read != std::vector<int64_t>{cache.axis}) continue;
+    slices.push_back(s.graph.outputs(use.node)[0]);
+  }
+  return slices;
+}
+
 }  // namespace
 
 JudgedCaches JudgeCaches(const PlanBasis& s) {
@@ -151,6 +171,7 @@ JudgedCaches JudgeCaches(const PlanBasis& s) {
           MakeFinding("KV202", std::string(rows.status().message()), s.graph, {planned.node});
     }
     write.reordered_past = ReorderedPast(s, planned);
+    write.slices = SlicesOf(s, planned);
   }
   return judged;
 }

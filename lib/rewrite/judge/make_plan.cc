@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/overloaded.h"
 #include "fmt/format.h"
@@ -10,11 +11,14 @@
 #include "rewrite/judge/fifo_readers.h"
 #include "rewrite/judge/judge_attention.h"
 #include "rewrite/judge/judge_caches.h"
+#include "rewrite/judge/judge_storage.h"
 #include "rewrite/judge/mask_safety.h"
 #include "rewrite/judge/plan_basis.h"
 #include "rewrite/judge/rederive.h"
 #include "rewrite/judge/shared_extents.h"
 #include "rewrite/plan/cross_token_ops.h"
+#include "rewrite/recognise/input_assumptions.h"
+#include "rewrite/recognise/rotations.h"
 
 namespace kvlift {
 namespace {
@@ -242,6 +246,7 @@ class SchemeJudge {
     out_.needs_uniform = std::move(result.needs_uniform);
     out_.rows_read_elsewhere = out_.rows_read_elsewhere || result.reads_caches;
     plan_.operands = std::move(result.operands);
+    plan_.widened = std::move(result.widened);
     if (result.refusal) Refuse(*std::move(result.refusal));
     return !plan_.refusal && !out_.needs_uniform;
   }
@@ -361,13 +366,39 @@ ConversionPlan ChoosePlan(const Analysis& a, const ResolvedOptions& options) {
   return std::move(one.plan);
 }
 
+// Returns the rotations of the source that become RotaryEmbedding.
+std::vector<Rotation> RotationsOf(const Analysis& a, const ConversionPlan& plan) {
+  absl::flat_hash_map<std::pair<NodeId, int>, const RederivedOperand*> rederived;
+  for (const RederivedOperand& operand : plan.operands) {
+    rederived[{operand.node, operand.operand}] = &operand;
+  }
+  return FindRotations(*a.graph, [&](const NodeOperand& operand) {
+    const auto found = rederived.find({operand.node, operand.index});
+    if (found == rederived.end()) {
+      return plan.widened.contains(a.graph->inputs(operand.node)[operand.index]);
+    }
+    const auto* request = std::get_if<sym::Emitter::Request>(&found->second->value);
+    return request != nullptr && request->batch_axis == 0;
+  });
+}
+
 }  // namespace
 
 ConversionPlan MakePlan(const Analysis& a, const ResolvedOptions& options) {
   ConversionPlan plan = ChoosePlan(a, options);
   if (plan.refusal) return plan;
+  internal::JudgedStorage storage = internal::JudgeStorage(a, plan);
+  if (storage.refusal) {
+    plan.refusal = PlanRefusal{PlanRefusal::Cause::kOption, *std::move(storage.refusal)};
+    return plan;
+  }
+  plan.quantization = std::move(storage.quantization);
+  plan.one_tensor = options.cache_tensors == CacheTensors::kPacked;
+  plan.names = std::move(storage.names);
+  if (options.rotary == Rotary::kFused) plan.rotations = RotationsOf(a, plan);
   plan.no_padding = internal::ForbidsPadding(a);
   plan.may_hide_all_keys = internal::MayHideAllKeys(a, !plan.extents.key_length_masks.empty());
+  plan.assumptions = HostAssumptions(a);
   return plan;
 }
 

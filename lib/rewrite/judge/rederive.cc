@@ -29,8 +29,10 @@ class Walker {
       VisitNode(n);
     }
     if (!out_.refusal && !out_.needs_uniform && !widened_.empty()) {
-      if (auto why = CheckBatchAxis(forms_, widened_, live_, in_.batch)) {
-        out_.needs_uniform = std::move(why);
+      WidenedGraph widened = FollowBatchAxis(forms_, widened_, live_, in_.batch);
+      out_.needs_uniform = std::move(widened.misfit);
+      for (const auto& [v, axis] : widened.values) {
+        if (axis == 0) out_.widened.insert(v);
       }
     }
     return std::move(out_);

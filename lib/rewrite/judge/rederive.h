@@ -7,6 +7,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@ struct Rederived {
   // per_sequence = false.
   std::optional<std::string> needs_uniform;
   std::vector<RederivedOperand> operands;
+  std::set<ValueId> widened;  // see ConversionPlan
   bool reads_caches = false;  // a node that stays reads the rows of a cache
 };
 

@@ -6,8 +6,8 @@
 // rows, a Slice of all rows so far, and nodes that repeat their heads. Nothing reads the packed
 // tensor afterwards.
 //
-// Quantised rows are lowered as if they were not quantised; QuantizeCaches then quantises them with
-// the operator's own rules for scales (kKeyValueCacheScaleRules).
+// Quantised rows are lowered as if they were not quantised; the plan then quantises them with the
+// operator's own rules for scales (PlannedQuantization::as_source).
 #pragma once
 
 #include "absl/status/status.h"

@@ -11,19 +11,20 @@ bool ConversionPlan::grows() const {
                      [](const PlannedCache& cache) { return cache.grows(); });
 }
 
+std::vector<ValueId> ValuesOf(const NewRows& rows) {
+  using Values = std::vector<ValueId>;
+  return std::visit(Overloaded{[](const RowsInTargetLayout& r) { return Values{r.value}; },
+                               [](const RowsInSourceLayout& r) { return Values{r.value}; },
+                               [](const StackedRows& r) { return r.parts; },
+                               [](const DrawnRows& r) { return sym::SourcesOf(r.rows.element); }},
+                    rows);
+}
+
 std::vector<ValueId> ValuesRead(const Analysis& a, const ConversionPlan& plan) {
   std::vector<ValueId> values;
-  const auto add_all = [&](const std::vector<ValueId>& more) {
-    values.insert(values.end(), more.begin(), more.end());
-  };
   for (const AnalysedCache& cache : a.caches) {
     if (cache.update_index < 0) continue;
-    std::visit(
-        Overloaded{[&](const RowsInTargetLayout& rows) { values.push_back(rows.value); },
-                   [&](const RowsInSourceLayout& rows) { values.push_back(rows.value); },
-                   [&](const StackedRows& rows) { add_all(rows.parts); },
-                   [&](const DrawnRows& drawn) { add_all(sym::SourcesOf(drawn.rows.element)); }},
-        plan.writes[cache.update_index].rows);
+    for (ValueId v : ValuesOf(plan.writes[cache.update_index].rows)) values.push_back(v);
   }
   for (size_t k = 0; k < plan.attention.size(); ++k) {
     const PlannedAttention* attention = plan.replaced(k);

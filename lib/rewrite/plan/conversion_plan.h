@@ -19,6 +19,7 @@
 #include "base/findings.h"
 #include "rewrite/plan/attended_slices.h"
 #include "rewrite/plan/planned_cache.h"
+#include "rewrite/recognise/rotations.h"
 #include "rewrite/types/resolved_options.h"
 #include "sym/emit/emit.h"
 
@@ -119,6 +120,9 @@ struct PlannedWrite {
   std::optional<sym::Emitter::Request> reordered_past;
   // Values that are views of the rows which attention reads; empty unless ConversionPlan::views().
   std::vector<Equivalent> equivalents;
+  // Values that Slices of the source read from the present, along the sequence axis alone; empty if
+  // they read a view or another layout in the result.
+  std::vector<ValueId> slices;
 };
 
 // The rows of its key and value caches that an Attention-24 is given are one of the next four.
@@ -197,6 +201,13 @@ struct IndexCountsBack {
 };
 using NoPadding = std::variant<StateTakesTokens, TokensTogether, OtherRowsRead, IndexCountsBack>;
 
+// All caches are quantised when they are written (rewrite/emit/quantize_caches.h).
+struct PlannedQuantization {
+  CacheQuantization how;
+  // By the rules of the source's KeyValueCache, whose scales have tensors of their own.
+  bool as_source = false;
+};
+
 // How wide the host makes the masks in SharedExtents::key_length_masks: as for the source, P + S
 // where the source may declare another name for it, or the capacity.
 enum class MaskWidth { kAsSource, kTotalLength, kCapacity };
@@ -226,6 +237,14 @@ struct ConversionPlan {
   std::map<ValueId, int64_t> assumed;  // PlannedAttention::assumed of the last attention
   std::set<ValueId> dropped;           // masks that the result does not have
   std::vector<RederivedOperand> operands;
+  // Values that have one row per sequence on axis 0 where the source has one for all.
+  std::set<ValueId> widened;
+  std::vector<Rotation> rotations;  // they become RotaryEmbedding
+  std::optional<PlannedQuantization> quantization;
+  bool one_tensor = false;  // caches that are parts of one tensor in the source stay so
+  std::map<ValueId, std::string> names;  // new names of pasts and presents; empty: they keep theirs
+  // What the forms behind the plan take for granted of inputs and sizes, for the host to keep.
+  std::vector<sym::Assumption> assumptions;
 
   // Attention is given the valid rows of a buffer, not the whole buffer.
   bool prefix_read() const { return options.read != ReadForm::kFull; }
@@ -237,6 +256,9 @@ struct ConversionPlan {
     return std::get_if<PlannedAttention>(&attention[k]);
   }
 };
+
+// Returns the values of the source that the rows are computed from.
+std::vector<ValueId> ValuesOf(const NewRows& rows);
 
 // Returns the values of the source that new nodes for caches and attentions read, in the order in
 // which they are emitted.

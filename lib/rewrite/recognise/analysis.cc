@@ -265,6 +265,17 @@ bool HasGrowing(const Analysis& a) {
                      [](const CacheUpdate& update) { return update.grows(); });
 }
 
+std::vector<const AnalysedCache*> ConvertedCaches(const Analysis& a) {
+  std::vector<const AnalysedCache*> order;
+  for (const AnalysedCache& cache : a.caches) {
+    if (cache.update_index >= 0) order.push_back(&cache);
+  }
+  std::stable_sort(order.begin(), order.end(), [](const auto* x, const auto* y) {
+    return std::pair(x->layer, WordOf(x->role)) < std::pair(y->layer, WordOf(y->role));
+  });
+  return order;
+}
+
 int LayerOf(const Analysis& analysis, int update_index) {
   const AnalysedCache* const cache = CacheOf(analysis, update_index);
   return cache == nullptr ? 0 : cache->layer;

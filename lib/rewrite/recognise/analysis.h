@@ -80,6 +80,9 @@ absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,
 // Returns true if a cache that can be converted grows.
 bool HasGrowing(const Analysis& analysis);
 
+// Returns the caches with an update index, by layer and role.
+std::vector<const AnalysedCache*> ConvertedCaches(const Analysis& analysis);
+
 // Returns the layer of the cache with this index into Analysis::updates; 0 if no
 // cache has the index.
 int LayerOf(const Analysis& analysis, int update_index);

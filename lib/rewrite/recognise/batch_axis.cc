@@ -1,8 +1,8 @@
 #include "rewrite/recognise/batch_axis.h"
 
 #include <algorithm>
+#include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "fmt/format.h"
 #include "ir/operators/operator_traits.h"
 #include "ir/tensor_data.h"
@@ -20,8 +20,15 @@ class Follower {
  public:
   Follower(sym::Forms& forms, Expr batch) : forms_(forms), graph_(forms.graph()), batch_(batch) {}
 
-  std::optional<std::string> Run(const std::vector<WidenedOperand>& widened,
-                                 const absl::flat_hash_set<NodeId>& live) {
+  WidenedGraph Run(const std::vector<WidenedOperand>& widened,
+                   const absl::flat_hash_set<NodeId>& live) {
+    std::optional<std::string> misfit = Follow(widened, live);
+    return {std::move(misfit), std::move(values_)};
+  }
+
+ private:
+  std::optional<std::string> Follow(const std::vector<WidenedOperand>& widened,
+                                    const absl::flat_hash_set<NodeId>& live) {
     for (const WidenedOperand& w : widened) operands_[{w.node, w.operand}] = w.axis;
     std::vector<NodeId> order(live.begin(), live.end());
     std::sort(order.begin(), order.end());
@@ -47,7 +54,6 @@ class Follower {
     return std::nullopt;
   }
 
- private:
   int AxisOf(NodeId n, int k) const {
     if (const auto it = operands_.find({n, k}); it != operands_.end()) return it->second;
     const auto it = values_.find(graph_.inputs(n)[k]);
@@ -191,9 +197,8 @@ class Follower {
 
 }  // namespace
 
-std::optional<std::string> CheckBatchAxis(sym::Forms& forms,
-                                          const std::vector<WidenedOperand>& widened,
-                                          const absl::flat_hash_set<NodeId>& live, Expr batch) {
+WidenedGraph FollowBatchAxis(sym::Forms& forms, const std::vector<WidenedOperand>& widened,
+                             const absl::flat_hash_set<NodeId>& live, Expr batch) {
   return Follower(forms, batch).Run(widened, live);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "ir/graph.h"
 #include "sym/forms/forms.h"
@@ -19,12 +20,17 @@ struct WidenedOperand {
   int axis;
 };
 
+struct WidenedGraph {
+  // Why a node cannot have one row per sequence; if set, `values` is not complete.
+  std::optional<std::string> misfit;
+  absl::flat_hash_map<ValueId, int> values;  // widened values, with the axis
+};
+
 // Follows the widened axes through the nodes in `live` until they meet operands that have the
-// extent `batch` there. Returns nullopt if all nodes accept them, else the reason why one does not.
+// extent `batch` there.
 // Elementwise operators, MatMul (batch axes), Transpose, Unsqueeze, Squeeze, Concat, Slice, Split
 // and Gather along other axes are accepted; all other operators are not.
-std::optional<std::string> CheckBatchAxis(sym::Forms& forms,
-                                          const std::vector<WidenedOperand>& widened,
-                                          const absl::flat_hash_set<NodeId>& live, sym::Expr batch);
+WidenedGraph FollowBatchAxis(sym::Forms& forms, const std::vector<WidenedOperand>& widened,
+                             const absl::flat_hash_set<NodeId>& live, sym::Expr batch);
 
 }  // namespace kvlift

@@ -77,10 +77,32 @@ void DropImplied(sym::Pool& pool, std::vector<sym::Assumption>* all) {
   }
 }
 
+// Returns true for conditions that KV301 includes: 0 <= start, or S <= M, of some cache.
+bool SaysStartInside(const Analysis& a, Expr predicate) {
+  sym::Pool& pool = a.forms->pool();
+  return std::any_of(a.updates.begin(), a.updates.end(), [&](const CacheUpdate& update) {
+    const Expr capacity = a.forms->Of(update.pair.past).shape[update.axis];
+    return predicate == pool.Le(pool.Integer(0), update.write_index(pool), {}) ||
+           predicate == pool.Le(update.new_length, capacity, {});
+  });
+}
+
+// Returns the symbols of lengths that may be 0.
+std::vector<sym::DimSymbol> PastsOf(const Analysis& a) {
+  std::vector<sym::DimSymbol> pasts;
+  for (const CacheUpdate& update : a.updates) {
+    if (!update.grows()) continue;
+    const Expr length = a.forms->Of(update.pair.past).shape[update.axis];
+    if (length->kind() == Kind::kDim) pasts.push_back(length->dim());
+  }
+  return pasts;
+}
+
 }  // namespace
 
-std::vector<sym::Assumption> HostAssumptions(sym::Forms& forms,
-                                             const std::vector<sym::DimSymbol>& pasts) {
+std::vector<sym::Assumption> HostAssumptions(const Analysis& a) {
+  sym::Forms& forms = *a.forms;
+  const std::vector<sym::DimSymbol> pasts = PastsOf(a);
   std::vector<sym::Assumption> found;
   for (const sym::Assumption& assumption : forms.assumptions()) {
     if (assumption.reason == sym::AssumptionReason::kEqualExtents) continue;
@@ -93,6 +115,7 @@ std::vector<sym::Assumption> HostAssumptions(sym::Forms& forms,
   DropImplied(forms.pool(), &found);
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& x, const auto& y) { return x.node < y.node; });
+  std::erase_if(found, [&](const auto& x) { return SaysStartInside(a, x.predicate); });
   return found;
 }
 
