@@ -90,13 +90,16 @@ class PortReader {
         node.op_type() == "GatherBlockQuantized" && node.domain() == "com.microsoft";
     if (!graph_.Is(n, "Gather") && !packed) return std::nullopt;
     if (IntAttribute(node, packed ? "gather_axis" : "axis", 0) != 0) return std::nullopt;
-    const ValueId table = BehindReads(graph_, graph_.inputs(n)[0]).root;
-    const onnx::TensorProto* constant = graph_.constant(table);
-    if (constant == nullptr || constant->dims_size() < 2) return std::nullopt;
-    const ValueId indices = BehindVectorViews(graph_, graph_.inputs(n)[1]);
+    const auto inputs = graph_.inputs(n);
+    if (inputs.size() < 2 || inputs[0] == kNoValue || inputs[1] == kNoValue) return std::nullopt;
+    const auto rows = SizeOf(inputs[0], 0);
+    if (graph_.constant(BehindReads(graph_, inputs[0]).root) == nullptr || Rank(inputs[0]) < 2 ||
+        !rows || graph_.outputs(n).empty() || graph_.outputs(n)[0] == kNoValue) {
+      return std::nullopt;
+    }
+    const ValueId indices = BehindVectorViews(graph_, inputs[1]);
     if (!graph_.is_graph_input(indices) || !IsInteger(indices)) return std::nullopt;
-    const auto width = SizeOf(graph_.outputs(n)[0], -1);
-    return Lookup{indices, constant->dims(0), width.value_or(0)};
+    return Lookup{indices, *rows, SizeOf(graph_.outputs(n)[0], -1).value_or(0)};
   }
 
   bool IsScoredByAnOutput(const Lookup& lookup) const {

@@ -206,6 +206,19 @@ TEST(Ports, LearnedPositions) {
   EXPECT_THAT(ports.other_inputs, ElementsAre("p"));
 }
 
+TEST(Ports, TablesBehindOtherNodes) {
+  // A table that is stored by columns, and one of ONNX Runtime's own form that lacks operands.
+  const DecoderPorts ports =
+      PortsOf({{"x = Gather(table, a)", "rows = Transpose(head) x = Gather(rows, a)"}});
+  EXPECT_EQ(ports.token_input, "a");
+  EXPECT_EQ(ports.logits_output, "f");
+  const DecoderPorts odd = PortsOf({{R"(["" : 24])", R"(["" : 24, "com.microsoft" : 1])"},
+                                    {"x = Gather(table, a)",
+                                     "w = com.microsoft.GatherBlockQuantized(table) "
+                                     "x = Gather(table, a)"}});
+  EXPECT_EQ(odd.token_input, "a");
+}
+
 TEST(Ports, AmbiguousTokens) {
   Edits edits = kLearnedPositions;
   edits.push_back({"Gather(places, p)", "Gather(table, p)"});
