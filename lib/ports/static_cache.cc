@@ -33,7 +33,8 @@ class StaticCacheReader {
     for (const CacheWriter& writer : writers_) {
       if (paired_.contains(writer.written)) continue;
       return Refusal(graph_, writer.node,
-                     fmt::format("no Attention reads {} as keys or values, behind views and casts",
+                     fmt::format("no Attention reads {} as keys or values, behind views, casts "
+                                 "and scales",
                                  graph_.name(writer.present)));
     }
     for (const CacheWriter& writer : writers_) {
@@ -129,7 +130,8 @@ class StaticCacheReader {
   // Reads the input that an operand comes from, the same for all nodes.
   std::optional<Finding> AddControl(NodeId n, size_t k, std::string_view operand,
                                     ValueId* input) const {
-    constexpr std::string_view kConvert = "; with `convert --target genai-static` it is an input";
+    constexpr std::string_view kConvert =
+        "; `convert --target genai-static` makes it an input where the source's caches grow";
     const ValueId given = Operand(n, k);
     if (given == kNoValue) {
       return Refusal(graph_, n, fmt::format("{} has no {}{}", Named(graph_, n), operand, kConvert));

@@ -34,6 +34,14 @@ ValueId Behind(const Graph& graph, ValueId v, std::initializer_list<const char*>
   return v;
 }
 
+// Returns the operand that a product with a constant scales; kNoValue for other nodes.
+ValueId ScaledBy(const Graph& graph, NodeId n) {
+  if (!graph.Is(n, "Mul")) return kNoValue;
+  const auto inputs = graph.inputs(n);
+  if (graph.constant(inputs[1]) != nullptr) return inputs[0];
+  return graph.constant(inputs[0]) != nullptr ? inputs[1] : kNoValue;
+}
+
 }  // namespace
 
 ValueId BehindViews(const Graph& graph, ValueId v) { return Behind(graph, v, kViews); }
@@ -45,8 +53,14 @@ Read BehindReads(const Graph& graph, ValueId v) {
   while (true) {
     read.root = Behind(graph, read.root, kReads);
     const NodeId n = MakerOf(graph, read.root);
-    if (n == kNoNode || !IsOneOf(graph, n, kParts)) return read;
-    read = {graph.inputs(n)[0], n};
+    if (n == kNoNode) return read;
+    if (IsOneOf(graph, n, kParts)) {
+      read = {graph.inputs(n)[0], n};
+    } else if (const ValueId scaled = ScaledBy(graph, n); scaled != kNoValue) {
+      read.root = scaled;
+    } else {
+      return read;
+    }
   }
 }
 

@@ -13,7 +13,8 @@ ValueId BehindViews(const Graph& graph, ValueId v);
 // Looks through nodes that change the type or the shape of a vector of integers.
 ValueId BehindVectorViews(const Graph& graph, ValueId v);
 
-// What an Attention reads of a value, behind views, Slice, Expand, Cast and DequantizeLinear.
+// What an Attention reads of a value, behind views, Slice, Expand, Cast, DequantizeLinear and
+// products with a constant, which are scales.
 struct Read {
   ValueId root = kNoValue;
   // The last Gather or Split on the way, which take a part of the root; kNoNode if there is none.

@@ -158,8 +158,8 @@ TEST(Ports, QuantisedCaches) {
       {"g0 = ",
        "scale = Constant<value_float = 0.5>() offset = Constant<value = int8 {0}>() "
        "kq = QuantizeLinear(k0, scale, offset) g0 = "},
-      {"(x, g0, h0,", "(x, r, h0,"},
-      {"y0 = ", "r = DequantizeLinear(g0, scale, offset) y0 = "},
+      {"(x, g0, h0,", "(x, rs, h0,"},
+      {"y0 = ", "r = DequantizeLinear(g0, scale, offset) rs = Mul(scale, r) y0 = "},
   });
   EXPECT_THAT(ports.key_cache_inputs, ElementsAre("d0", "d1"));
 }
@@ -371,8 +371,8 @@ TEST(PortsRefused, WhatAttentionReads) {
 
 TEST(PortsRefused, ControlInputs) {
   EXPECT_THAT(Refused({{"(d1, k1, b)", "(d1, k1)"}}),
-              HasSubstr("TensorScatter g1 has no write_indices; with `convert --target "
-                        "genai-static` it is an input"));
+              HasSubstr("TensorScatter g1 has no write_indices; `convert --target "
+                        "genai-static` makes it an input where the source's caches grow"));
   EXPECT_THAT(Refused({{"g0 = ", "at = Sub(c, one) g0 = "}, {"(d0, k0, b)", "(d0, k0, at)"}}),
               HasSubstr("write_indices of TensorScatter g0 is at, which Sub at computes"));
   EXPECT_THAT(Refused({{"(d0, k0, b)", "(d0, k0, zero)"}}),
@@ -380,8 +380,8 @@ TEST(PortsRefused, ControlInputs) {
   EXPECT_THAT(Refused({{"int64[B] b", "int64[B] b, int64[B] z"}, {"(e0, v0, b)", "(e0, v0, z)"}}),
               HasSubstr("write_indices of TensorScatter h0 is z, and of others b"));
   EXPECT_THAT(Refused({{"y0 = ", "n = Add(b, one) y0 = "}, {"h0, , , , c)", "h0, , , , n)"}}),
-              HasSubstr("nonpad_kv_seqlen of Attention y0 is n, which Add n computes; with "
-                        "`convert --target genai-static` it is an input"));
+              HasSubstr("nonpad_kv_seqlen of Attention y0 is n, which Add n computes; "
+                        "`convert --target genai-static` makes it an input"));
   EXPECT_THAT(Refused({{"(y0, g1, h1, , , , c)", "(y0, g1, h1)"}}),
               HasSubstr("Attention y1 has no nonpad_kv_seqlen"));
   EXPECT_THAT(Refused({{"h0, , , , c)", "h0, , , , b)"}, {"h1, , , , c)", "h1, , , , b)"}}),
