@@ -358,7 +358,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "newer "
      "opset; a model that is only nearly right is not written.",
      "Give another --to or --opset, or change the node."},
-    {"KV254", "ports-not-told", "inference_metadata.yaml cannot describe the caches of the model",
+    {"KV254", "caches-not-described",
+     "inference_metadata.yaml cannot describe the caches of the model",
      "The file names one input for the write index, one for the valid length, and for each layer "
      "an "
      "input "

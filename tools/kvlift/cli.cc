@@ -73,9 +73,9 @@ struct Program {
     AddExplain();
     AddEmitLoop();
     AddEmitMaintenance();
-    AddMetadataFlags(
-        Command("metadata", "Name the ports of static caches, as YAML", &metadata, &RunMetadata),
-        &metadata);
+    AddMetadataFlags(Command("metadata", "Name the inputs and outputs of static caches, as YAML",
+                             &metadata, &RunMetadata),
+                     &metadata);
     AddLowerFlags(
         Command("lower", "Bring a model down to runtimes without opset 24", &lower, &RunLower),
         &lower);

@@ -63,9 +63,9 @@ int RunMetadata(const MetadataFlags& flags, Io io) {
     Complain(io, flags.output, written);
     return kUnwritable;
   }
-  std::vector<std::string> names;
-  for (const OutputFile& file : files) names.push_back(file.path);
   if (json) {
+    std::vector<std::string> names;
+    if (!files.empty()) names = {flags.output};
     PrintJson(io, PortDocument(&ports, nullptr, names));
   } else if (files.empty()) {
     io.Results() << MetadataText(ports);

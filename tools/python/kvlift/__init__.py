@@ -253,7 +253,8 @@ def check(model: ModelLike, *, manifest: Any = None, target: str = "spec") -> Li
 
 
 def metadata(model: ModelLike) -> str:
-    """Returns the text of inference_metadata.yaml, which names the ports of static caches.
+    """Returns the text of inference_metadata.yaml, which names the inputs and outputs of static
+    caches.
 
     Raises Error with the code KV254 for a model that the file cannot describe.
     """
