@@ -16,6 +16,7 @@ import unittest
 
 import numpy as np
 import onnx
+import yaml
 from onnx import helper, numpy_helper
 
 from support import schemas
@@ -177,6 +178,15 @@ class Sinks(unittest.TestCase):
                 check(self.run_safely(1, "check", self.wrong(), "--format", name))
         junit(self.run_safely(1, "verify", self.before, self.mutant(), "--manifest",
                               self.dir / "after.kv.json", "--format", "junit"))
+
+    def test_metadata(self):
+        self.run_safely(1, "metadata", self.after)
+        static = self.dir / "static.onnx"
+        kvlift("convert", self.before, "-o", static, "--target", "genai-static", "--max-seq-len",
+               "32")
+        io = yaml.safe_load(self.run_safely(0, "metadata", static))["model"]["io"]
+        self.assertIn(io["token_input"], self.names.values())
+        schemas.check_json(self.run_safely(0, "metadata", static, "--json"))
 
     def wrong(self):
         """A model in which each node is told about by check."""

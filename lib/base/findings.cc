@@ -358,6 +358,15 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "newer "
      "opset; a model that is only nearly right is not written.",
      "Give another --to or --opset, or change the node."},
+    {"KV254", "caches-not-described",
+     "inference_metadata.yaml cannot describe the caches of the model",
+     "The file names one input for the write index, one for the valid length, and for each layer "
+     "an "
+     "input "
+     "and an output for keys and for values. A host that is told less, or wrong, writes into the "
+     "wrong buffers.",
+     "Follow the message. Of a source whose caches grow, `convert --target genai-static "
+     "--max-seq-len N` makes a model that can be described."},
     {"KV260", "size-not-frozen", "--freeze does not give every input a static shape that fits",
      "All shapes of a frozen graph are numbers, and the model has a dimension without one, or "
      "another number.",

@@ -233,5 +233,22 @@ class Check(unittest.TestCase):
             kvlift.check(out, target="abacus")
 
 
+class Metadata(unittest.TestCase):
+    def test_ports(self):
+        result = kvlift.convert(LLAMA, target="genai-static", max_seq_len=32)
+        text = kvlift.metadata(result.model)
+        self.assertIn('write_indices_input: "write_indices"\n', text)
+        with tempfile.TemporaryDirectory() as folder:
+            names = result.save(pathlib.Path(folder) / "out.onnx")
+            self.assertEqual([os.path.basename(n) for n in names],
+                             ["out.kv.json", "out.genai.json", "out.inference_metadata.yaml",
+                              "out.onnx"])
+            written = pathlib.Path(folder) / "out.inference_metadata.yaml"
+            self.assertEqual(written.read_text(encoding="ascii"), text)
+        with self.assertRaises(kvlift.Error) as raised:
+            kvlift.metadata(LLAMA)
+        self.assertEqual(raised.exception.code, "KV254")
+
+
 if __name__ == "__main__":
     unittest.main()

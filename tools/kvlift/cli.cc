@@ -73,6 +73,9 @@ struct Program {
     AddExplain();
     AddEmitLoop();
     AddEmitMaintenance();
+    AddMetadataFlags(Command("metadata", "Name the inputs and outputs of static caches, as YAML",
+                             &metadata, &RunMetadata),
+                     &metadata);
     AddLowerFlags(
         Command("lower", "Bring a model down to runtimes without opset 24", &lower, &RunLower),
         &lower);
@@ -388,6 +391,7 @@ struct Program {
   ExplainFlags explain;
   EmitLoopFlags emit_loop;
   EmitMaintenanceFlags emit_maintenance;
+  MetadataFlags metadata;
   LowerFlags lower;
   ReduceFlags reduce;
   FleetFlags fleet;

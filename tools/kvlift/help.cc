@@ -17,8 +17,8 @@ struct Example {
   std::string_view command, text;
 };
 
-// tests/cli/help_test.py runs all examples, in this order, in a folder that has model.onnx
-// and models/model.onnx.
+// tests/cli/help_test.py runs all examples, in this order, in a folder that has model.onnx,
+// models/model.onnx, and static.onnx, which takes the valid length as an input.
 constexpr auto kExamples = std::to_array<Example>({
     {"inspect", "kvlift inspect model.onnx"},
     {"convert", "kvlift convert model.onnx -o out.onnx --verify --report out.html"},
@@ -36,6 +36,7 @@ constexpr auto kExamples = std::to_array<Example>({
      "kvlift explain model.onnx --node /model/layers.0/self_attn/Softmax"},
     {"emit-loop", "kvlift emit-loop out.onnx --lang python-ort -o loop.py"},
     {"emit-maintenance", "kvlift emit-maintenance out.onnx -o moves.onnx"},
+    {"metadata", "kvlift metadata static.onnx -o inference_metadata.yaml"},
     {"lower", "kvlift lower out.onnx -o older.onnx --to decomposed"},
     {"reduce", "kvlift reduce model.onnx -o small -- --quantize-cache int8:7"},
     {"fleet",

@@ -17,6 +17,7 @@
 #include "contract/manifest_text.h"
 #include "fmt/format.h"
 #include "kvlift/commands/cmd_verify_infer.h"
+#include "kvlift/inputs/contract_files.h"
 #include "kvlift/inputs/conversion.h"
 #include "kvlift/inputs/external.h"
 #include "kvlift/reports/documents.h"
@@ -24,6 +25,7 @@
 #include "lint/target.h"
 #include "onnxio/model/model.h"
 #include "pipeline/pipeline.h"
+#include "ports/ports.h"
 #include "verify/judge/verify.h"
 #include "verify/variants/drawn_weights.h"
 
@@ -124,6 +126,14 @@ std::string CheckText(const Model& model, const std::optional<std::string>& mani
   return Text(findings);
 }
 
+// Returns the text of inference_metadata.yaml.
+std::string MetadataOf(const Model& model) {
+  const nb::gil_scoped_release unlocked;
+  const PortReading reading = Value(ReadPorts(*model.proto));
+  if (reading.ports) return MetadataText(*reading.ports);
+  throw Failure(Coded(reading.refusal->code, absl::FailedPreconditionError(reading.refusal->text)));
+}
+
 VerifyOptions HowToVerify(bool full, uint64_t seed, int threads, const std::string& weights) {
   VerifyOptions options;
   options.full = full;
@@ -205,11 +215,9 @@ class Converted {
         Value(cli::PlaceExternalData(source_.base_dir, output, cli::ExternalMode::kAuto, &stamped));
     const ModelImage image = Value(ImageOf(stamped, placed.locations));
     std::vector<OutputFile> files = std::move(placed.files);
-    const std::string manifest = ManifestPathFor(output);
-    files.push_back({manifest, ManifestJson()});
-    if (!conversion().genai.empty()) {
-      const auto stem = std::filesystem::path(output).replace_extension(".genai.json");
-      files.push_back({stem.string(), conversion().genai});
+    files.push_back({ManifestPathFor(output), ManifestJson()});
+    for (OutputFile& file : Value(cli::ContractFilesOf(conversion(), output)).files) {
+      files.push_back(std::move(file));
     }
     files.push_back({output, {}, image.pieces});
     std::vector<std::string> names;
@@ -322,6 +330,7 @@ NB_MODULE(_native, m) {
   m.def("convert", &kv::ConvertOne);
   m.def("verify", &kv::VerifyText, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(),
         nb::arg(), nb::arg());
+  m.def("metadata", &kv::MetadataOf);
   m.def("check", &kv::CheckText, nb::arg(), nb::arg().none(), nb::arg());
   m.def("raise_failures_as", [](nb::object error) {
     static nb::object* const kept = new nb::object(std::move(error));

@@ -10,6 +10,7 @@
 #include "contract/manifest_text.h"
 #include "fmt/format.h"
 #include "kvlift/commands/commands.h"
+#include "kvlift/inputs/contract_files.h"
 #include "kvlift/inputs/conversion.h"
 #include "kvlift/inputs/external.h"
 #include "kvlift/inputs/relation.h"
@@ -75,11 +76,6 @@ std::string FrozenPathFor(const std::string& output, int64_t tokens) {
   fs::path path(output);
   const std::string extension = path.extension().string();
   return path.replace_extension(fmt::format("tokens{}{}", tokens, extension)).string();
-}
-
-std::string GenaiPathFor(const std::string& manifest_path) {
-  const std::string suffix = ".kv.json";
-  return manifest_path.substr(0, manifest_path.size() - suffix.size()) + ".genai.json";
 }
 
 // The exit code for a converted model that is not written.
@@ -230,11 +226,13 @@ class ConvertRun {
       const Conversion& conversion = graph.converted.conversion;
       auto image = ImageOf(*graph.result.proto, locations_);
       if (!image.ok()) return CannotWrite(io_, graph.output, image.status());
-      const std::string manifest_path = ManifestPathFor(graph.output);
+      auto contract = ContractFilesOf(conversion, graph.output);
+      if (!contract.ok()) return CannotWrite(io_, graph.output, contract.status());
       // The model is written last, so that its manifest and other files exist when it appears.
-      files_.push_back({manifest_path, ManifestText(conversion.manifest)});
-      if (!conversion.genai.empty()) {
-        files_.push_back({GenaiPathFor(manifest_path), conversion.genai});
+      files_.push_back({ManifestPathFor(graph.output), ManifestText(conversion.manifest)});
+      for (OutputFile& file : contract->files) files_.push_back(std::move(file));
+      if (!contract->left_out.empty() && !flags_.common.quiet) {
+        Complain(io_, contract->left_out, contract->why);
       }
       files_.push_back({graph.output, {}, std::move(image->pieces)});
       images.push_back(*std::move(image));

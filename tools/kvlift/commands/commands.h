@@ -137,6 +137,15 @@ struct EmitMaintenanceFlags {
 };
 int RunEmitMaintenance(const EmitMaintenanceFlags& flags, Io io);
 
+struct MetadataFlags {
+  CommonFlags common;
+  std::string model, output;  // no output: stdout
+  std::string format = "text";
+  bool force = false;
+};
+void AddMetadataFlags(CLI::App* command, MetadataFlags* flags);
+int RunMetadata(const MetadataFlags& flags, Io io);
+
 struct LowerFlags {
   CommonFlags common;
   std::string model, output;

@@ -128,7 +128,8 @@ std::string FleetRun::InTheWay(bool again) const {
     std::vector<std::string> files = {names.document, names.report, names.log};
     if (flags_.command == "convert") {
       files.insert(files.end(),
-                   {names.model, ManifestPathFor(names.model), task.stem + ".genai.json"});
+                   {names.model, ManifestPathFor(names.model), task.stem + ".genai.json",
+                    task.stem + ".inference_metadata.yaml"});
     }
     for (const std::string& file : files) {
       const std::string path = InOutput(file);

@@ -22,7 +22,7 @@ except ImportError as error:
     _why_absent = str(error)
 
 __all__ = ["Conversion", "Error", "Finding", "Inconclusive", "Model", "Verdict", "caches", "check",
-           "convert", "inspect", "load", "verify"]
+           "convert", "inspect", "load", "metadata", "verify"]
 
 
 class Error(Exception):
@@ -250,3 +250,12 @@ def check(model: ModelLike, *, manifest: Any = None, target: str = "spec") -> Li
     """Lints a model by the operator texts, its manifest, and the rules of a target."""
     found = json.loads(_native.check(load(model), _manifest_text(manifest, model), target))
     return [Finding(**finding) for finding in found]
+
+
+def metadata(model: ModelLike) -> str:
+    """Returns the text of inference_metadata.yaml, which names the inputs and outputs of static
+    caches.
+
+    Raises Error with the code KV254 for a model that the file cannot describe.
+    """
+    return _native.metadata(load(model))

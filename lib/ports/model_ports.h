@@ -1,0 +1,32 @@
+// The roles of the inputs and outputs of a decoder that are no caches. A role is given only where
+// the graph tells it: what an input feeds, and which shapes are declared equal. Names tell nothing.
+#pragma once
+
+#include "ir/graph.h"
+#include "ports/static_cache.h"
+
+namespace kvlift::ports {
+
+// kNoValue: there is none, or several values may have the role.
+struct ModelPorts {
+  // The token ids: indices into a table whose rows reach the values of the first layer. If there
+  // are several such inputs, the one whose table has as many rows as an output has scores.
+  ValueId tokens = kNoValue;
+  // Rows in the place of embedded tokens: the only input of floats that reaches the values of the
+  // first layer, where no token ids do.
+  ValueId embeds = kNoValue;
+  // The positions: shaped like the tokens, and they reach the keys of the first layer but not its
+  // values, as rotations do.
+  ValueId positions = kNoValue;
+  // The padding mask: it reaches the mask of an Attention, and has as many columns as a cache has
+  // slots.
+  ValueId attention_mask = kNoValue;
+  // The only output beside the caches whose last axis is no width of an embedding; with token ids
+  // the one with a score for each row of their table.
+  ValueId logits = kNoValue;
+};
+
+// The graph has declared and inferred types.
+ModelPorts ReadModelPorts(const Graph& graph, const StaticCache& cache);
+
+}  // namespace kvlift::ports

@@ -1,0 +1,17 @@
+// The JSON document of `metadata`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/findings.h"
+#include "nlohmann/json.hpp"
+#include "ports/ports.h"
+
+namespace kvlift::cli {
+
+// Of ports and refusal, one is null. `outputs` are the files written.
+nlohmann::ordered_json PortDocument(const DecoderPorts* ports, const Finding* refusal,
+                                    const std::vector<std::string>& outputs);
+
+}  // namespace kvlift::cli
