@@ -92,6 +92,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Correct the declared sizes, or declare none."},
     {"KV032", "flag-value", "an attribute that is a flag is neither 0 nor 1",
      "Some runtimes take every other number for 1, others for 0.", "Set it to 0 or 1."},
+    {"KV033", "manifest-unreadable", "the manifest of a converted model cannot be read",
+     "It says how the model relates to its source; what it claims cannot be checked.",
+     "Convert the model again, or name the right file with --manifest."},
     // KV1xx: ONNX and operator rules.
     {"KV101", "invalid-model", "ONNX's checker or shape inference refuses the model",
      "Every runtime may refuse it, too.", "See ONNX's message."},

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "base/coded.h"
 #include "contract/manifest_text.h"
 #include "fmt/format.h"
 #include "kvlift/commands/cmd_verify_infer.h"
@@ -56,15 +57,12 @@ bool IsOfAnotherConversion(Manifest beside, const Model& model) {
 
 }  // namespace
 
-std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model& model,
-                                   bool* broken) {
-  *broken = false;
+absl::StatusOr<std::optional<Manifest>> ReadManifest(Io& io, const std::string& given,
+                                                     const Model& model) {
   const std::string path = given.empty() ? ManifestPathFor(model.path) : given;
   const auto text = ReadText(path);
   if (!text.ok() && !(given.empty() && absl::IsNotFound(text.status()))) {
-    Complain(io, path, text.status());
-    *broken = true;
-    return std::nullopt;
+    return Coded("KV033", Prefixed(path, text.status()));
   }
   auto manifest = text.ok() ? ManifestFromJson(*text) : ManifestFromMetadata(*model.proto);
   if (manifest.ok()) {
@@ -73,10 +71,16 @@ std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model
     }
     return *std::move(manifest);
   }
-  if (text.ok() || !absl::IsNotFound(manifest.status())) {
-    Complain(io, text.ok() ? path : model.path, manifest.status());
-    *broken = true;
-  }
+  if (!text.ok() && absl::IsNotFound(manifest.status())) return std::nullopt;
+  return Coded("KV033", Prefixed(text.ok() ? path : model.path, manifest.status()));
+}
+
+std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model& model,
+                                   bool* broken) {
+  auto manifest = ReadManifest(io, given, model);
+  *broken = !manifest.ok();
+  if (manifest.ok()) return *std::move(manifest);
+  Complain(io, "", manifest.status());
   return std::nullopt;
 }
 

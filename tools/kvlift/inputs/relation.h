@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "contract/manifest.h"
 #include "kvlift/cli.h"
 #include "verify/judge/verify.h"
@@ -24,7 +25,11 @@ std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::
                                   const std::string& manifest, const CommonFlags& flags);
 
 // Returns the manifest in the file `given`, beside the model, or in its metadata; nullopt if there
-// is none. Sets *broken, after a line on err, if there is one that cannot be read.
+// is none. The message of an error starts with the path of what cannot be read. A line on err says
+// that the manifest beside a model is of another conversion.
+absl::StatusOr<std::optional<Manifest>> ReadManifest(Io& io, const std::string& given,
+                                                     const Model& model);
+// Does the same. Sets *broken, after a line on err, if there is one that cannot be read.
 std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model& model,
                                    bool* broken);
 
