@@ -63,9 +63,7 @@ absl::StatusOr<Model> ReadModel(const Io& io, const std::string& path, const Com
   io.Say("reading " + path);
   exec::SetRunLimits(flags.load.limits);
   sym::SetMaxSteps(flags.load.limits.analysis_steps);
-  absl::StatusOr<Model> model = LoadModel(path, flags.load);
-  if (model.ok() || model.status().message().rfind(path + ": ", 0) == 0) return model;
-  return Prefixed(path, model.status());
+  return LoadModel(path, flags.load);
 }
 
 std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& flags) {
