@@ -128,6 +128,26 @@ class Reading(Case):
                     self.fails(3, *args)
         self.assertEqual(self.files(), before)
 
+    def test_errors_about_a_graph_end_with_a_code(self):
+        path = self.dir / "m.onnx"
+        node = helper.make_node("Relu", ["nowhere"], ["y"])
+        onnx.save(helper.make_model(helper.make_graph(
+            [node], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])])), path)
+        pair = ("-o", self.dir / "out")
+        for args in (*self.each_command(path), ("diff", path, GOOD), ("diff", GOOD, path),
+                     ("report", path, GOOD, *pair), ("report", GOOD, path, *pair),
+                     ("record", GOOD, path, *pair),
+                     ("lower", path, "--to", "where", "-o", self.dir / "out.onnx")):
+            with self.subTest(args=args):
+                run = kvlift(*args)
+                lines = run.stderr.decode().splitlines()
+                if run.returncode == 3:
+                    self.assertTrue(lines[0].endswith("[KV024]"), lines)
+                else:  # a verdict or a finding, with the code in it
+                    self.assertIn(run.returncode, (1, 4))
+                    self.assertIn("KV", run.stdout.decode() + run.stderr.decode())
+
     @unittest.skipIf(os.geteuid() == 0, "root reads everything")
     def test_unreadable_file(self):
         path = self.dir / "m.onnx"

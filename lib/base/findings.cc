@@ -97,6 +97,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV033", "manifest-unreadable", "the manifest of a converted model cannot be read",
      "It says how the model relates to its source; what it claims cannot be checked.",
      "Convert the model again, or name the right file with --manifest."},
+    {"KV034", "values-unreadable", "a file with values of inputs or outputs cannot be read",
+     "A model is run with the values of its files, or not at all.",
+     "Give one tensor per input: input_K.pb (a TensorProto) or NAME.npy."},
     // KV1xx: ONNX and operator rules.
     {"KV101", "invalid-model", "ONNX's checker or shape inference refuses the model",
      "Every runtime may refuse it, too.", "See ONNX's message."},
@@ -416,7 +419,7 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Feed later tokens one by one, or accept that chunks are causal now."},
     // KV4xx: verification.
     {"KV401", "not-executable", "a model cannot be run by the executor",
-     "What cannot be run cannot be compared.", "See the operator named."},
+     "What cannot be run cannot be compared.", "See the operator or the input named."},
     {"KV402", "input-not-fed", "no value is known for an input of the source",
      "Its meaning could not be read from the graph.",
      "Give it a rank and a float or integer type."},

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/coded.h"
 #include "base/escape.h"
 #include "base/status.h"
 #include "exec/kernels/common/probe.h"
@@ -322,9 +323,11 @@ int RunBench(const BenchFlags& flags, Io io) {
   if (broken) return kUnreadable;
   const absl::Status status = bench.Run(*model, manifest ? &*manifest : nullptr);
   if (!status.ok()) {
-    Complain(io, flags.model, status);
-    if (absl::IsOutOfRange(status)) return kUsage;
+    const bool usage = absl::IsOutOfRange(status) && CodeOf(status).empty();
     const bool unable = absl::IsUnimplemented(status) || absl::IsFailedPrecondition(status);
+    const bool refused = absl::IsUnimplemented(status) || absl::IsInvalidArgument(status);
+    Complain(io, flags.model, refused ? CodedIfNone("KV401", status) : status);
+    if (usage) return kUsage;
     return unable ? kInconclusive : absl::IsInternal(status) ? kInternal : kUnreadable;
   }
   if (flags.common.json || flags.format == "json" || !flags.common.quiet) bench.Print(*model);
