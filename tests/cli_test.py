@@ -15,6 +15,7 @@ import onnx
 import onnx.parser
 from onnx import TensorProto, helper, numpy_helper
 
+from support.case_text import text_of_case
 from support.schemas import check_document, check_json
 
 ROOT = pathlib.Path(os.environ.get("KVLIFT_ROOT", pathlib.Path(__file__).parent.parent))
@@ -244,6 +245,13 @@ class Convert(Case):
     def setUp(self):
         super().setUp()
         self.out = self.dir / "out.onnx"
+
+    def test_a_start_that_is_a_conditional_is_in_parentheses(self):
+        (self.dir / "m.onnxtxt").write_text(text_of_case("fixed_buffer_place_from_the_end"))
+        run = self.run_ok("convert", self.dir / "m.onnxtxt", "-o", self.out)
+        self.assertIn("KV301  0 <= (start[] < 0 ? start[] + 8 : start[]) and "
+                      "(start[] < 0 ? start[] + 8 : start[]) + new tokens <= capacity",
+                      run.stdout.decode())
 
     def test_writes_model_and_manifest(self):
         document = self.document("convert", GOOD, "-o", self.out)
