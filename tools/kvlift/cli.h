@@ -58,6 +58,8 @@ struct Io {
   Style ErrStyle() const;
 };
 
+// Returns the check of an option whose value is a number above 0.
+CLI::Validator AboveZero();
 // Adds --json, --quiet, --verbose, --color and --threads.
 void AddOutputFlags(CLI::App* app, CommonFlags* flags);
 // Adds the flags about external data and limits.
