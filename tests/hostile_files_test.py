@@ -242,6 +242,32 @@ class Hostile(unittest.TestCase):
                   (("offset", "0"),), (("__class__", "x"),), (("", ""),), (("checksum", "a"),) * 2]
         self.each([small(initializers=[external(extra=e)]) for e in extras], "KV006")
 
+    def test_errors_about_external_data_say_what_does_not_fit(self):
+        os.symlink("w.bin", self.dir / "near")
+        for tensor, text, flags in (
+                (external(length="16"), "has 16 bytes, where its type and shape need 8", []),
+                (external(offset="60"), 'is 8 bytes from byte 60 of "w.bin" on, which has 64', []),
+                (external(offset="0x8"), 'the offset of its external data, "0x8", is no decimal', []),
+                (external(extra=(("colour", "red"),)), 'has the key "colour"; location, offset', []),
+                (external(location="../w.bin"), "leads out of the folder of the model", []),
+                (external(location="near"), "a part of the path is a symbolic link, which check and "
+                                            "--strict-links do not follow", ["--strict-links"])):
+            with self.subTest(text=text):
+                self.refused(small(initializers=[tensor]), 'tensor "w": ', text, flags=flags)
+
+    def test_what_follows_an_error_holds_nothing_of_the_model(self):
+        """SECURITY.md: a line with a code, and two indented lines that are those of the code."""
+        (self.dir / "m.onnx").write_bytes(
+            small(initializers=[external(location="../w.bin")]).SerializeToString())
+        run = subprocess.run([KVLIFT, "inspect", self.dir / "m.onnx"], capture_output=True,
+                             text=True, check=False)
+        line, why, remedy = run.stderr.splitlines()
+        self.assertTrue(line.endswith("[KV004]"), line)
+        told = subprocess.run([KVLIFT, "explain", "KV004"], capture_output=True, text=True,
+                              check=True).stdout
+        for text in (why.removeprefix("  why: "), remedy.removeprefix("  do:  ")):
+            self.assertIn(" ".join(text.split()), " ".join(told.split()))
+
     def test_links(self):
         outside = pathlib.Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, outside)
