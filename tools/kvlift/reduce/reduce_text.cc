@@ -71,12 +71,11 @@ std::string ReadmeOf(const ReduceResult& result) {
       "| | nodes | bytes |\n| --- | --- | --- |\n| given | {} | {} |\n| in this folder | {} | {} "
       "|\n\n",
       result.before.nodes, result.before.bytes, result.after.nodes, result.after.bytes);
-  if (result.pair) {
-    text +=
-        "`before.onnx` is the source, `after.onnx` its conversion, and `after.kv.json` says how "
-        "the inputs\nand outputs of the two correspond. Numbers of nodes and bytes are sums over "
-        "both models.\n";
-  }
+  text += result.pair ? "`before.onnx` is the source, `after.onnx` its conversion, and "
+                        "`after.kv.json` says how the inputs\nand outputs of the two correspond. "
+                        "Numbers are sums over both models; nodes in bodies of If, Loop\nand Scan "
+                        "are counted.\n"
+                      : "Nodes in bodies of If, Loop and Scan are counted.\n";
   if (!result.complete) {
     text += "The search ended when its time (`--budget`) was over; something smaller may exist.\n";
   }
