@@ -367,8 +367,10 @@ class Bench(Case):
         self.assertEqual(check_json(out)["cases"][0]["context"], 4)
 
     def test_what_cannot_be_measured(self):
-        for args in (("--context", "-1"), ("--batch", "0"), ("--repetitions", "0")):
-            self.expect(USAGE, "bench", bundled("llama_optimum"), *args)
+        for args in (("--context", "-1"), ("--batch", "0"), ("--repetitions", "0"),
+                     ("--new-tokens", "-2"), ("--capacity", "-1")):
+            _, err = self.expect(USAGE, "bench", bundled("llama_optimum"), *args)
+            self.assertRegex(err, f"^kvlift: {args[0]}: needs .*, found {args[1]}\n")
         self.one_line(self.expect(INCONCLUSIVE, "bench", self.model(ADD))[1])
         self.one_line(self.expect(USAGE, "bench", bundled("llama_optimum"), "--context", "64",
                                   "--capacity", "8")[1])

@@ -356,7 +356,7 @@ class Runner {
 
 int RunRun(const RunFlags& flags, Io io) {
   if (!flags.inputs.empty() && !flags.steps.empty()) {
-    Complain(io, "run", "--inputs and --steps exclude each other");
+    Complain(io, "", "--inputs and --steps exclude each other");
     return kUsage;
   }
   const auto model = Load(io, flags.model, flags.common);
