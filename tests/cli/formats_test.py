@@ -276,6 +276,25 @@ class Verify(Case):
         self.assertEqual((results[0]["ruleId"], results[0]["level"]), ("KV404", "error"))
         self.assertTrue(out["github"].startswith("::error file="))
 
+    def test_a_model_is_compared_with_itself(self):
+        """Its manifest relates a conversion to another model, its source, and is not read here."""
+        line = "BEFORE and AFTER are the same model: it is compared with itself"
+        copy = self.dir / "copy.onnx"
+        shutil.copy(self.converted, copy)
+        for before, after in ((GOOD, GOOD), (self.converted, self.converted),
+                              (copy, self.converted), (self.converted, copy)):
+            with self.subTest(before=before, after=after):
+                args = ("verify", before, after, "--accept", "tested")
+                text = self.text(0, *args)
+                self.assertEqual(text.splitlines()[0], line)
+                self.assertRegex(text.splitlines()[-1], "^verdict: equal ")
+                document = schemas.check_json(self.text(0, *args, "--json"))
+                self.assertIs(document["same_model"], True)
+                self.assertIn("relation", document)
+        self.assertNotIn(line, self.text(0, "verify", GOOD, self.converted))
+        document = schemas.check_json(self.text(0, "verify", GOOD, self.converted, "--json"))
+        self.assertNotIn("same_model", document)
+
     def test_inconclusive_never_looks_passed(self):
         out = self.outputs(4, self.unknown, self.unknown)
         self.assertEqual(schemas.check_json(out["json"])["verdict"], "inconclusive")

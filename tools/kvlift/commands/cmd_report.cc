@@ -20,7 +20,7 @@ int Refuse(Io& io, const std::string& where, const absl::Status& status, ExitCod
 int RunReport(const ReportFlags& flags, Io io) {
   const auto pair = LoadPair(io, flags.before, flags.after, flags.manifest, flags.common);
   if (!pair) return kUnreadable;
-  const auto& [before, after, relation, inferred] = *pair;
+  const auto& [before, after, relation, inferred, same] = *pair;
   OutputGuard guard(flags.force);
   for (const Model* model : {&before, &after}) {
     guard.ReadsModel(*model);

@@ -86,15 +86,16 @@ std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model
 
 namespace {
 
-// Finds the manifest: the file given, else the one beside AFTER, else its metadata, else what can
-// be inferred from the models. Returns nullopt, after a line on err, if it cannot be read.
-std::optional<Manifest> FindRelation(Io& io, const std::string& given, const Model& before,
-                                     const Model& after, std::vector<Manifest>* inferred) {
-  bool broken = false;
-  auto manifest = ManifestOf(io, given, after, &broken);
-  if (manifest || broken) return manifest;
-  *inferred = InferRelations(before, after);
-  return inferred->front();
+// Returns true if two models are one file, or files of equal bytes that name no others.
+bool AreTheSame(const Model& before, const Model& after) {
+  struct stat first {
+  }, second{};
+  if (stat(before.path.c_str(), &first) == 0 && stat(after.path.c_str(), &second) == 0 &&
+      first.st_dev == second.st_dev && first.st_ino == second.st_ino) {
+    return true;
+  }
+  return before.external_bytes == 0 && after.external_bytes == 0 &&
+         before.Sha256() == after.Sha256();
 }
 
 }  // namespace
@@ -105,11 +106,21 @@ std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::
   if (!first) return std::nullopt;
   auto second = Load(io, after, flags);
   if (!second) return std::nullopt;
+  const bool same = AreTheSame(*first, *second);
+  std::optional<Manifest> relation;
+  // The manifest of a conversion relates it to its source, and says nothing of it and itself.
+  if (!same || !manifest.empty()) {
+    bool broken = false;
+    relation = ManifestOf(io, manifest, *second, &broken);
+    if (broken) return std::nullopt;
+  }
   std::vector<Manifest> inferred;
-  auto relation = FindRelation(io, manifest, *first, *second, &inferred);
-  if (!relation) return std::nullopt;
-  return ModelPair{*std::move(first), *std::move(second), *std::move(relation),
-                   std::move(inferred)};
+  if (!relation) {
+    inferred = InferRelations(*first, *second);
+    relation = inferred.front();
+  }
+  return ModelPair{*std::move(first), *std::move(second), *std::move(relation), std::move(inferred),
+                   same};
 }
 
 std::optional<Converted> LoadConverted(Io& io, const std::string& path, const std::string& manifest,

@@ -18,9 +18,11 @@ struct ModelPair {
   Manifest relation;
   // If no manifest gave the relation: all relations that the graphs allow.
   std::vector<Manifest> inferred;
+  // Both are one model, so that a manifest beside it relates it to another one.
+  bool same = false;
 };
 // Returns nullopt, after a line on err, if a model or the manifest cannot be read. An empty
-// `manifest` means: the manifest beside a model, its metadata, or an inferred relation.
+// `manifest` means: the manifest beside AFTER, its metadata, or an inferred relation.
 std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::string& after,
                                   const std::string& manifest, const CommonFlags& flags);
 
