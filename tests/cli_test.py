@@ -15,6 +15,7 @@ import onnx
 import onnx.parser
 from onnx import TensorProto, helper, numpy_helper
 
+from support.case_text import text_of_case
 from support.schemas import check_document, check_json
 
 ROOT = pathlib.Path(os.environ.get("KVLIFT_ROOT", pathlib.Path(__file__).parent.parent))
@@ -128,6 +129,26 @@ class Reading(Case):
                     self.fails(3, *args)
         self.assertEqual(self.files(), before)
 
+    def test_errors_about_a_graph_end_with_a_code(self):
+        path = self.dir / "m.onnx"
+        node = helper.make_node("Relu", ["nowhere"], ["y"])
+        onnx.save(helper.make_model(helper.make_graph(
+            [node], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])])), path)
+        pair = ("-o", self.dir / "out")
+        for args in (*self.each_command(path), ("diff", path, GOOD), ("diff", GOOD, path),
+                     ("report", path, GOOD, *pair), ("report", GOOD, path, *pair),
+                     ("record", GOOD, path, *pair),
+                     ("lower", path, "--to", "where", "-o", self.dir / "out.onnx")):
+            with self.subTest(args=args):
+                run = kvlift(*args)
+                lines = run.stderr.decode().splitlines()
+                if run.returncode == 3:
+                    self.assertTrue(lines[0].endswith("[KV024]"), lines)
+                else:  # a verdict or a finding, with the code in it
+                    self.assertIn(run.returncode, (1, 4))
+                    self.assertIn("KV", run.stdout.decode() + run.stderr.decode())
+
     @unittest.skipIf(os.geteuid() == 0, "root reads everything")
     def test_unreadable_file(self):
         path = self.dir / "m.onnx"
@@ -224,6 +245,13 @@ class Convert(Case):
     def setUp(self):
         super().setUp()
         self.out = self.dir / "out.onnx"
+
+    def test_a_start_that_is_a_conditional_is_in_parentheses(self):
+        (self.dir / "m.onnxtxt").write_text(text_of_case("fixed_buffer_place_from_the_end"))
+        run = self.run_ok("convert", self.dir / "m.onnxtxt", "-o", self.out)
+        self.assertIn("KV301  0 <= (start[] < 0 ? start[] + 8 : start[]) and "
+                      "(start[] < 0 ? start[] + 8 : start[]) + new tokens <= capacity",
+                      run.stdout.decode())
 
     def test_writes_model_and_manifest(self):
         document = self.document("convert", GOOD, "-o", self.out)

@@ -40,6 +40,25 @@ class Definition(unittest.TestCase):
                 used |= {name for name in self.action["inputs"] if f"inputs.{name}" in str(value)}
         self.assertEqual(used, set(self.action["inputs"]))
 
+    def test_what_pip_installs(self):
+        """A bare version is one of kvlift; everything else is what pip takes."""
+        step = self.action["runs"]["steps"][0]
+        with tempfile.TemporaryDirectory() as folder:
+            fake = pathlib.Path(folder, "python3")
+            fake.write_text("#!/bin/sh\nfor word; do last=$word; done\necho \"$last\"\n")
+            fake.chmod(0o755)
+            pathlib.Path(folder, "2.whl").touch()
+            for given, wanted in (("0.1.0", "kvlift==0.1.0"), ("1", "kvlift==1"),
+                                  ("2.0rc1", "kvlift==2.0rc1"), ("kvlift", "kvlift"),
+                                  ("kvlift==0.1.0", "kvlift==0.1.0"), ("2.whl", "2.whl"),
+                                  ("dist/0.1 x.whl", "dist/0.1 x.whl")):
+                with self.subTest(given=given):
+                    env = {"PATH": f"{folder}:{os.environ['PATH']}", "KVLIFT_INSTALL": given}
+                    run = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", step["run"]],
+                                         env=env, cwd=folder, capture_output=True, text=True,
+                                         check=True)
+                    self.assertEqual(run.stdout, wanted + "\n")
+
     def test_the_page_shows_every_input(self):
         page = (ROOT / "docs" / "github.md").read_text(encoding="utf-8")
         for name in [*self.action["inputs"], *self.action["outputs"]]:
@@ -65,8 +84,8 @@ class Step(unittest.TestCase):
         self.dir = pathlib.Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.dir)
 
-    def step(self, **inputs):
-        env = {"PATH": os.environ["PATH"], "KVLIFT": KVLIFT,
+    def step(self, program=KVLIFT, **inputs):
+        env = {"PATH": os.environ["PATH"], "KVLIFT": program,
                "GITHUB_OUTPUT": str(self.dir / "output"),
                "GITHUB_STEP_SUMMARY": str(self.dir / "summary"),
                **{"KVLIFT_" + name.upper(): value for name, value in inputs.items()}}
@@ -111,11 +130,64 @@ class Step(unittest.TestCase):
         self.assertEqual(run.returncode, 3, run.stdout + run.stderr)
         self.assertEqual(self.outputs()["verdict"], "failed")
 
-    def test_nothing_to_do_is_an_error(self):
-        for inputs in ({}, {"models": "*.onnx"}, {"pairs": "one.onnx"}):
-            run = self.step(**inputs)
-            self.assertNotEqual(run.returncode, 0)
-            self.assertIn("kvlift: ", run.stderr)
+    def test_what_cannot_be_done_has_a_verdict_and_a_line(self):
+        (self.dir / "file").write_text("no folder")
+        source = str(self.models / "source.onnx")
+        for code, wanted, inputs in (
+                (2, "neither models nor pairs", {}),
+                (3, "no model matches *.onnx", {"models": "*.onnx"}),
+                (2, "two paths, found one.onnx", {"pairs": "one.onnx"}),
+                (2, "No closing quotation", {"pairs": "it's.onnx out.onnx"}),
+                (5, "folder of results cannot be made", {"models": source, "results": "file"}),
+                (5, "folder of results cannot be made", {"models": source, "results": "file/in"}),
+                (2, "control characters", {"models": source, "results": "a\nverdict=equal"})):
+            with self.subTest(inputs=inputs):
+                (self.dir / "output").unlink(missing_ok=True)
+                run = self.step(**inputs)
+                self.assertEqual(run.returncode, code, run.stderr)
+                self.assertTrue(run.stderr.startswith("kvlift: "), run.stderr)
+                self.assertEqual(len(run.stderr.splitlines()), 1, run.stderr)
+                self.assertIn(wanted, run.stderr)
+                self.assertEqual(self.outputs()["verdict"], "failed")
+                self.assertIn("| failed |", (self.dir / "summary").read_text(encoding="utf-8"))
+
+    def test_a_program_that_is_absent_or_killed_has_a_verdict(self):
+        killed = self.dir / "killed"
+        killed.write_text("#!/bin/sh\nkill -9 $$\n")
+        killed.chmod(0o755)
+        for program, code in ((self.dir / "absent", 70), (self.dir, 70), (killed, 137)):
+            with self.subTest(program=program):
+                (self.dir / "output").unlink(missing_ok=True)
+                run = self.step(models=str(MODEL), program=str(program))
+                self.assertEqual(run.returncode, code, run.stderr)
+                self.assertNotIn("Traceback", run.stderr)
+                self.assertEqual(self.outputs()["verdict"], "failed")
+
+    def test_the_name_of_a_file_is_no_pattern_and_no_option(self):
+        names = ["a[1].onnx", "-x.onnx", "--exit-zero", "what?.onnx"]
+        for name in names:
+            shutil.copy(self.models / "source.onnx", self.dir / name)
+        shutil.copy(self.models / "source.onnx", self.dir / "a1.onnx")
+        run = self.step(models="\n".join(names))
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(run.stdout.splitlines()[0],
+                         f"$ {KVLIFT} check 'a[1].onnx' ./-x.onnx ./--exit-zero 'what?.onnx' "
+                         "--target=spec --format github --save sarif=kvlift-results/check.sarif "
+                         "--save junit=kvlift-results/check.junit.xml")
+        # Patterns match files only, and names that begin with a dash as well.
+        (self.dir / "folder.onnx").mkdir()
+        run = self.step(models="[-a]*.onnx\n*.onnx")
+        self.assertIn("check ./-x.onnx a1.onnx 'a[1].onnx' 'what?.onnx' --target", run.stdout)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        run = self.step(pairs="-x.onnx out.onnx")
+        self.assertIn("verify ./-x.onnx out.onnx", run.stdout)
+
+    def test_names_start_no_lines_in_the_log(self):
+        shutil.copy(self.models / "source.onnx", self.dir / "a\n::error::b.onnx")
+        shutil.copy(self.models / "source.onnx", os.path.join(os.fsencode(self.dir), b"\xe9.onnx"))
+        run = self.step(models="*.onnx")
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertFalse([line for line in run.stdout.splitlines() if line.startswith("::")])
 
 
 if __name__ == "__main__":

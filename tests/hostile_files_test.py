@@ -242,6 +242,32 @@ class Hostile(unittest.TestCase):
                   (("offset", "0"),), (("__class__", "x"),), (("", ""),), (("checksum", "a"),) * 2]
         self.each([small(initializers=[external(extra=e)]) for e in extras], "KV006")
 
+    def test_errors_about_external_data_say_what_does_not_fit(self):
+        os.symlink("w.bin", self.dir / "near")
+        for tensor, text, flags in (
+                (external(length="16"), "has 16 bytes, where its type and shape need 8", []),
+                (external(offset="60"), 'is 8 bytes from byte 60 of "w.bin" on, which has 64', []),
+                (external(offset="0x8"), 'the offset of its external data, "0x8", is no decimal', []),
+                (external(extra=(("colour", "red"),)), 'has the key "colour"; location, offset', []),
+                (external(location="../w.bin"), "leads out of the folder of the model", []),
+                (external(location="near"), "a part of the path is a symbolic link, which check and "
+                                            "--strict-links do not follow", ["--strict-links"])):
+            with self.subTest(text=text):
+                self.refused(small(initializers=[tensor]), 'tensor "w": ', text, flags=flags)
+
+    def test_what_follows_an_error_holds_nothing_of_the_model(self):
+        """SECURITY.md: a line with a code, and two indented lines that are those of the code."""
+        (self.dir / "m.onnx").write_bytes(
+            small(initializers=[external(location="../w.bin")]).SerializeToString())
+        run = subprocess.run([KVLIFT, "inspect", self.dir / "m.onnx"], capture_output=True,
+                             text=True, check=False)
+        line, why, remedy = run.stderr.splitlines()
+        self.assertTrue(line.endswith("[KV004]"), line)
+        told = subprocess.run([KVLIFT, "explain", "KV004"], capture_output=True, text=True,
+                              check=True).stdout
+        for text in (why.removeprefix("  why: "), remedy.removeprefix("  do:  ")):
+            self.assertIn(" ".join(text.split()), " ".join(told.split()))
+
     def test_links(self):
         outside = pathlib.Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, outside)
@@ -371,8 +397,50 @@ class Hostile(unittest.TestCase):
         again.opset_import.add(version=17)
         none.opset_import.remove(default)
         self.each([again, none], "KV023")
+        self.refused(again, "imports the default domain twice, in versions 18 and 17")
         self.refused(short, "KV026")
         self.refused(small([helper.make_node("ReduceSum", ["x"], ["z"], keepdims=2)]), "KV032")
+
+    def test_imports(self):
+        """Every command names the versions that the file has, and none takes its pick."""
+        commands = ("inspect", "check", "convert", "run", "bench")
+        for domains, versions in ((("", ""), (17, 18)), (("", "ai.onnx"), (24, 17)),
+                                  (("f", "f"), (1, 2))):
+            model = small()
+            del model.opset_import[:]
+            imports = [*zip(domains, versions)] + ([] if "" in domains else [("", 18)])
+            model.opset_import.extend(helper.make_opsetid(*pair) for pair in imports)
+            name = 'the domain "f"' if domains[0] else "the default domain"
+            for command in commands:
+                with self.subTest(imports=imports, command=command):
+                    self.refused(model, "KV023", command=command,
+                                 *[f"imports {name} twice, in versions {versions[0]} and "
+                                   f"{versions[1]}"])
+        # A function has imports of its own.
+        function = helper.make_function("f", "F", ["a"], ["b"],
+                                        [helper.make_node("Abs", ["a"], ["b"])],
+                                        [helper.make_opsetid("", 18), helper.make_opsetid("", 17)])
+        self.refused(small([helper.make_node("F", ["x"], ["z"], domain="f")], functions=[function]),
+                     'the function "F" imports the default domain twice, in versions 18 and 17')
+        # Without nodes of the default domain ONNX asks for no import of it.
+        model = small()
+        del model.opset_import[0]
+        self.refused(model, "which the Relu node of \"y\" is of", "KV023", command="check")
+        model.graph.node[0].op_type, model.graph.node[0].domain = "Gelu", "com.microsoft"
+        model.opset_import.add(domain="com.microsoft", version=1)
+        onnx.checker.check_model(model)
+        self.refused(model, "ONNX allows that, since no node is of that domain", "KV023",
+                     command="check")
+
+    def test_an_import_that_stands_twice_is_one(self):
+        model = onnx.load_from_string(GOOD)
+        model.opset_import.add(domain="ai.onnx", version=model.opset_import[0].version)
+        path, out = self.dir / "twice.onnx", self.dir / "out.onnx"
+        onnx.save(model, path)
+        for args in (["check", path], ["convert", path, "-o", out]):
+            run = subprocess.run([KVLIFT, *args], capture_output=True, check=False)
+            self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual([(i.domain, i.version) for i in onnx.load(out).opset_import], [("", 24)])
 
     # ---- what is computed
     @staticmethod

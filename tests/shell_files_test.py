@@ -91,6 +91,13 @@ class ShellFilesTest(unittest.TestCase):
         self.assertTrue(page.startswith(".TH KVLIFT 1"))
         for command in ("inspect", "convert", "check", "verify", "run", "bench"):
             self.assertIn(f'.SS "kvlift {command}', page)
+        status, examples = page.split(".SH EXIT STATUS")[1].split(".SH EXAMPLES")
+        for code in ("0", "1", "2", "3", "4", "5", "70", "128+n"):
+            self.assertIn(f"\\fB{code}\\fR\n", status)
+        for command in ("inspect", "convert", "check", "verify", "run", "bench", "fleet"):
+            shown = tool(command, "--help").stdout.split("Example:\n")[1].strip().splitlines()
+            for line in shown:
+                self.assertIn(line.strip().replace("-", "\\-"), examples)
         self.needs("mandoc")
         done = run("mandoc", "-T", "lint", "-W", "warning", input=page)
         # Without a date, two builds give the same bytes.

@@ -46,6 +46,29 @@ TensorType TypeOf(int32_t elem_type, const google::protobuf::RepeatedField<int64
   return type;
 }
 
+// Says that the model imports no operators of ONNX. Models without nodes of them may omit the
+// import.
+absl::Status NoDefaultDomain(const onnx::GraphProto& main) {
+  std::vector<const onnx::GraphProto*> graphs = {&main};
+  while (!graphs.empty()) {
+    const onnx::GraphProto& graph = *graphs.back();
+    graphs.pop_back();
+    for (const NodeProto& node : graph.node()) {
+      if (node.domain().empty() || node.domain() == "ai.onnx") {
+        return Bad("KV023", "the model does not import the default domain, which {} is of",
+                   Describe(node));
+      }
+      for (const auto& attribute : node.attribute()) {
+        if (attribute.has_g()) graphs.push_back(&attribute.g());
+        for (const auto& body : attribute.graphs()) graphs.push_back(&body);
+      }
+    }
+  }
+  return Bad("KV023",
+             "the model does not import the default domain; ONNX allows that, since no node is of "
+             "that domain, but kvlift needs the import");
+}
+
 // Fills in what `type` leaves open. If a value is declared more than once, the first declaration
 // that has the information counts.
 void Complete(TensorType& type, const TensorType& declared) {
@@ -83,7 +106,7 @@ absl::Status GraphBuilder::FindOpset() {
     }
     version = import.version();
   }
-  if (!version) return Bad("KV023", "the model does not import the default operator domain");
+  if (!version) return NoDefaultDomain(graph_.proto());
   graph_.opset_ = *version;
   return absl::OkStatus();
 }

@@ -50,6 +50,8 @@ class Reducer {
       smaller = TakeAway(OutputsReduction());
       smaller = TakeAway(NodesReduction()) || smaller;
       smaller = TakeAway(PassedNodesReduction()) || smaller;
+      smaller = TakeAway(BranchesReduction()) || smaller;
+      smaller = TakeAway(BodyNodesReduction()) || smaller;
       smaller = TakeAway(InputsReduction()) || smaller;
       smaller = TakeAway(WeightsReduction()) || smaller;
       smaller = TakeAway(RowsReduction()) || smaller;

@@ -42,6 +42,11 @@ const Reduction& NodesReduction();
 const Reduction& OutputsReduction();
 // Nodes whose result has the type and the shape of an operand, which is read in place of it.
 const Reduction& PassedNodesReduction();
+// Nodes in the bodies of If, Loop and Scan, with what they read in place of their result; of a
+// pair, those that both models have.
+const Reduction& BodyNodesReduction();
+// Branches of If in the main graph: one takes the place of the If. A pair has none of them.
+const Reduction& BranchesReduction();
 // Graph inputs that no node reads.
 const Reduction& InputsReduction();
 // Weights: they become graph inputs.

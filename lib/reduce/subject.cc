@@ -1,6 +1,7 @@
 #include "reduce/subject.h"
 
 #include <utility>
+#include <vector>
 
 #include "fmt/format.h"
 #include "ir/spans.h"
@@ -20,8 +21,26 @@ int64_t BytesOfSpans(const onnx::ModelProto& model) {
   return bytes;
 }
 
+// Counts the nodes of a graph and of the bodies of its nodes.
+int64_t NodesOf(const onnx::GraphProto& main) {
+  int64_t count = 0;
+  std::vector<const onnx::GraphProto*> open = {&main};
+  while (!open.empty()) {
+    const onnx::GraphProto& graph = *open.back();
+    open.pop_back();
+    count += graph.node_size();
+    for (const onnx::NodeProto& node : graph.node()) {
+      for (const onnx::AttributeProto& attribute : node.attribute()) {
+        if (attribute.has_g()) open.push_back(&attribute.g());
+        for (const onnx::GraphProto& body : attribute.graphs()) open.push_back(&body);
+      }
+    }
+  }
+  return count;
+}
+
 void AddSize(const Model& model, SubjectSize* size) {
-  size->nodes += model.proto->graph().node_size();
+  size->nodes += NodesOf(model.proto->graph());
   size->outputs += model.proto->graph().output_size();
   size->bytes += static_cast<int64_t>(model.proto->ByteSizeLong()) + BytesOfSpans(*model.proto);
 }

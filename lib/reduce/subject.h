@@ -27,7 +27,7 @@ struct Subject {
 
 // Sums over both models of a pair.
 struct SubjectSize {
-  int64_t nodes = 0;    // of the main graphs
+  int64_t nodes = 0;    // of the main graphs and the bodies of their nodes
   int64_t outputs = 0;  // of the main graphs
   int64_t bytes = 0;    // of the models with all their weights
 };

@@ -98,6 +98,41 @@ class Lists(Case):
         self.assertEqual([line["outcome"] for line in results(self.dir / "dashes")],
                          ["clean", "invalid"])
 
+    def test_names_that_are_not_utf_8(self):
+        """Each is converted, verified and checked like any other, under an escaped name."""
+        folder = os.fsencode(self.dir / "in")
+        os.mkdir(folder)
+        for name in (b"caf\xe9.onnx", b"caf\xe8.onnx", "caf\u00e9.onnx".encode()):
+            shutil.copy(GOOD, os.path.join(folder, name))
+        os.mkdir(os.path.join(folder, b"\xff"))
+        shutil.copy(REFUSED, os.path.join(folder, b"\xff", b"m.onnx"))
+        names = ["\\xff/m.onnx", "caf\\xe8.onnx", "caf\\xe9.onnx", "caf\u00e9.onnx"]
+
+        def found(code, command, *args, source="in"):
+            done = self.run_fleet(code, command, source, "-o", self.out, *args, cwd=self.dir)
+            lines = [line for line in results(self.out) if line["command"] == command]
+            return done, {line["model"]: line["outcome"] for line in lines}
+        _, outcomes = found(1, "convert")
+        self.assertEqual(outcomes, dict(zip(names, ["refused"] + 3 * ["converted"])))
+        done, outcomes = found(0, "verify")
+        self.assertIn("1 models were not converted; they are left out", done.stderr)
+        self.assertEqual(outcomes, dict.fromkeys(names[1:], "equal"))
+        _, outcomes = found(0, "check")
+        self.assertEqual(outcomes, dict.fromkeys(names, "clean"))
+        done, outcomes = found(1, "convert", "--resume")
+        self.assertIn("4 of 4 results are those of earlier runs", done.stderr)
+        for line in results(self.out):
+            self.assertTrue(line["document"] is None or (self.out / line["document"]).is_file())
+
+        # Lists of other encodings, and names that would look alike.
+        (self.dir / "list.txt").write_bytes(b"in/caf\xe9.onnx\n")
+        done, outcomes = found(0, "check", "--force", source="list.txt")
+        self.assertEqual(outcomes, {"in/caf\\xe9.onnx": "clean"})
+        shutil.copy(GOOD, self.dir / "in" / "caf\\xe9.onnx")
+        for command in ("convert", "verify", "check"):
+            done = self.run_fleet(3, command, "in", "-o", self.out, "--force", cwd=self.dir)
+            self.assertIn("two models have the name caf\\xe9.onnx", done.stderr)
+
     def test_options_and_number_of_jobs(self):
         two = self.list_of(GOOD, REFUSED)
         kept = None

@@ -85,6 +85,58 @@ class Check(Case):
         self.assertEqual(schemas.check_sarif(self.text(0, *args, "sarif"))["runs"][0]["results"],
                          [])
 
+    def test_an_unreadable_model_hides_no_other(self):
+        wrong, cut = self.bad_model(["first"]), self.dir / "cut.onnx"
+        cut.write_bytes(GOOD.read_bytes()[:5000])
+        saved = self.dir / "saved.sarif"
+        for models in ([wrong, cut, GOOD], [cut, wrong, GOOD], [wrong, GOOD, cut]):
+            args = ("check", *models, "--save", f"sarif={saved}", "--format")
+            for name in FORMATS:
+                run = kvlift(*args, name)
+                self.assertEqual(run.returncode, 3)
+                errors = [line for line in run.stderr.decode().splitlines()
+                          if not line.startswith("  ")]
+                self.assertEqual(len(errors), 1, errors)
+                self.assertTrue(errors[0].startswith(f"kvlift: {cut}: "), errors)
+                self.assertTrue(errors[0].endswith("[KV002]"), errors)
+                log = schemas.check_sarif(saved.read_text(encoding="utf-8"))["runs"][0]
+                self.assertEqual({result["ruleId"] for result in log["results"]},
+                                 {"KV002", "KV121"})
+            lines = self.text(3, *args, "text").splitlines()
+            self.assertEqual(lines[-1], "check: 1 errors, 0 warnings, 1 of 3 models not checked")
+            self.assertIn(f"{cut}: not checked, KV002", lines)
+            found = schemas.check_json(self.text(3, *args, "json"))["models"]
+            self.assertEqual([model["path"] for model in found], list(map(str, models)))
+            self.assertEqual({pathlib.Path(model["path"]).name: model["checked"] for model in found},
+                             {"bad.onnx": True, "cut.onnx": False, "model.onnx": True})
+            self.assertEqual(self.text(3, *args, "github").count("::error file="), 2)
+            root = schemas.check_junit(self.text(3, *args, "junit").encode())
+            self.assertEqual((root.get("tests"), root.get("failures"), root.get("errors")),
+                             ("3", "1", "1"))
+        # No flag turns what was not checked into a pass.
+        for flags in (["--exit-zero"], ["--ignore", "KV"], ["--select", "KV121"]):
+            self.text(3, "check", GOOD, cut, *flags)
+
+    def test_documents_say_why_the_only_model_was_not_checked(self):
+        absent = self.dir / "absent.onnx"
+        for name in FORMATS:
+            text = self.text(3, "check", absent, "--format", name)
+            self.assertEqual("KV001" in text, name != "text", name)
+
+    def test_a_manifest_that_cannot_be_read_has_a_code(self):
+        path = self.dir / "m.onnx"
+        shutil.copy(GOOD, path)
+        path.with_suffix(".kv.json").write_text("{", encoding="utf-8")
+        found = schemas.check_json(self.text(3, "check", path, "--json"))["models"][0]
+        self.assertEqual([finding["code"] for finding in found["findings"]], ["KV033"])
+        self.assertIn("m.kv.json: manifest: not JSON", found["findings"][0]["text"])
+
+    def test_no_document_takes_the_place_of_an_unreadable_model(self):
+        cut = self.dir / "cut.onnx"
+        cut.write_bytes(GOOD.read_bytes()[:5000])
+        self.assertEqual(kvlift("check", cut, "--save", f"json={cut}").returncode, 5)
+        self.assertEqual(cut.read_bytes(), GOOD.read_bytes()[:5000])
+
     def test_hostile_names_stay_data(self):
         bad = self.bad_model(CANARIES)
         for name in FORMATS:
@@ -143,6 +195,18 @@ class Check(Case):
 
     def test_misspelt_format(self):
         self.assertEqual(kvlift("check", GOOD, "--format", "xml").returncode, 2)
+
+
+class Inspect(Case):
+    def test_an_unreadable_model_hides_no_other(self):
+        absent = self.dir / "absent.onnx"
+        for models in ([GOOD, absent], [absent, GOOD]):
+            run = kvlift("inspect", *models)
+            self.assertEqual(run.returncode, 3)
+            self.assertIn(f"{GOOD}: ".encode(), run.stdout)
+            self.assertTrue(run.stderr.startswith(f"kvlift: {absent}: ".encode()), run.stderr)
+            documents = json.loads(self.text(3, "inspect", *models, "--json"))
+            self.assertEqual([document["model"]["path"] for document in documents], [str(GOOD)])
 
 
 class Verify(Case):
@@ -211,6 +275,25 @@ class Verify(Case):
         results = schemas.check_sarif(out["sarif"])["runs"][0]["results"]
         self.assertEqual((results[0]["ruleId"], results[0]["level"]), ("KV404", "error"))
         self.assertTrue(out["github"].startswith("::error file="))
+
+    def test_a_model_is_compared_with_itself(self):
+        """Its manifest relates a conversion to another model, its source, and is not read here."""
+        line = "BEFORE and AFTER are the same model: it is compared with itself"
+        copy = self.dir / "copy.onnx"
+        shutil.copy(self.converted, copy)
+        for before, after in ((GOOD, GOOD), (self.converted, self.converted),
+                              (copy, self.converted), (self.converted, copy)):
+            with self.subTest(before=before, after=after):
+                args = ("verify", before, after, "--accept", "tested")
+                text = self.text(0, *args)
+                self.assertEqual(text.splitlines()[0], line)
+                self.assertRegex(text.splitlines()[-1], "^verdict: equal ")
+                document = schemas.check_json(self.text(0, *args, "--json"))
+                self.assertIs(document["same_model"], True)
+                self.assertIn("relation", document)
+        self.assertNotIn(line, self.text(0, "verify", GOOD, self.converted))
+        document = schemas.check_json(self.text(0, "verify", GOOD, self.converted, "--json"))
+        self.assertNotIn("same_model", document)
 
     def test_inconclusive_never_looks_passed(self):
         out = self.outputs(4, self.unknown, self.unknown)

@@ -133,6 +133,9 @@ class Pairs(Case):
                     onnx.checker.check_model(model, full_check=True)
                 code, verdict = self.by_the_readme()
                 self.assertEqual((code, verdict["verdict"]), (1, "different"))
+                readme = (self.out / "README.md").read_text(encoding="utf-8")
+                self.assertIn(" say that the pair is different with KV4", readme)
+                self.assertIn(f":\n\n```text\n{document['observed']}\n```", readme)
                 self.assertTrue(verdict["reason"].startswith(document["property"]["code"]))
 
     def test_a_pair_without_a_manifest(self):
@@ -192,7 +195,8 @@ class Pairs(Case):
         document, _ = self.reduce(self.before, self.wrong(swap_activation), "--budget", "0.4")
         self.assertFalse(document["complete"])
         self.assertEqual(self.by_the_readme()[1]["verdict"], "different")
-        self.assertIn("The time was over", (self.out / "README.md").read_text(encoding="utf-8"))
+        self.assertIn("something smaller may exist",
+                      (self.out / "README.md").read_text(encoding="utf-8"))
 
 
 class Models(Case):
@@ -247,11 +251,16 @@ class Models(Case):
         for args, text in [(("-",), "models are read from files"),
                            ((self.before, "--manifest", "m.json"), "--manifest is for a pair"),
                            ((self.before, "--keep", "KV999"), "needs the code of a finding"),
+                           *[((self.before, flag, number),
+                              f"{flag}: needs a number above 0, found {number}")
+                             for flag in ("--memory", "--timeout", "--budget")
+                             for number in ("0", "-1", "nan", "1e999", "soon")],
                            ((self.before, "--", "--json"), "reduce decides this itself"),
                            ((self.before, "--", "--no-such"), "--no-such")]:
             run = tool("reduce", "-o", self.out, *args)
             self.assertEqual(run.returncode, 2, run.stderr)
             self.assertIn(text, run.stderr)
+            self.assertNotRegex(run.stderr, "[0-9]{30}")
             self.assertFalse(self.out.exists())
 
     def test_unreadable_models(self):

@@ -79,9 +79,15 @@ class Case(unittest.TestCase):
         self.assertEqual(got, code, f"{args}\n{out}\n{err}")
         return out, err
 
-    def one_line(self, err):
-        self.assertEqual(len(err.splitlines()), 1, err)
-        self.assertTrue(err.startswith("kvlift: "), err)
+    def one_line(self, err, code=None):
+        """One line, which ends with the code; lines that are indented say why and what to do."""
+        lines = [line for line in err.splitlines() if not line.startswith("  ")]
+        self.assertEqual(len(lines), 1, err)
+        self.assertTrue(lines[0].startswith("kvlift: "), err)
+        if code is None:
+            self.assertNotRegex(lines[0], r"\[KV\d+\]$")
+        else:
+            self.assertTrue(lines[0].endswith(f"[{code}]"), err)
 
     def files(self):
         return sorted(os.listdir(self.folder))
@@ -124,14 +130,15 @@ class Run(Case):
         for array in damaged:
             np.save(self.at("npy", "a.npy"), array)
             _, err = self.expect(UNREADABLE, "run", model, "--inputs", self.at("npy"))
-            self.one_line(err)
+            self.one_line(err, "KV034")
             self.assertIn("a.npy", err)
         np.save(self.at("npy", "a.npy"), self.A)
         with open(self.at("npy", "a.npy"), "rb") as file:
             whole = file.read()
         for cut in (3, 9, 60, len(whole) - 1):
             write(self.at("npy", "a.npy"), whole[:cut])
-            self.one_line(self.expect(UNREADABLE, "run", model, "--inputs", self.at("npy"))[1])
+            self.one_line(self.expect(UNREADABLE, "run", model, "--inputs", self.at("npy"))[1],
+                          "KV034")
 
     def test_expected_outputs(self):
         model, inputs = self.model(ADD), self.inputs()
@@ -163,7 +170,7 @@ class Run(Case):
             g (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct (x, x) }""")
         write_tensor(self.at("in", "input_0.pb"), np.zeros(2, np.float32))
         _, err = self.expect(INCONCLUSIVE, "run", model, "--inputs", self.at("in"))
-        self.one_line(err)
+        self.one_line(err, "KV401")
         self.assertIn("output y is no tensor", err)
 
     def test_inputs_that_are_declared_as_no_tensors(self):
@@ -176,7 +183,7 @@ class Run(Case):
             model = self.model(f"""<ir_version: 10, opset_import: ["" : 18]>
                 g ({declared} x) => ({declared} y) {{ y = Identity (x) }}""")
             _, err = self.expect(UNREADABLE, "run", model, "--inputs", self.at("in"))
-            self.one_line(err)
+            self.one_line(err, "KV034")
             self.assertIn(f"x is {kind}", err)
 
     def test_sizes_without_data_cost_no_memory(self):
@@ -187,7 +194,7 @@ class Run(Case):
             with open(self.at("in", "input_0.pb"), "wb") as file:
                 file.write(TensorProto(dims=[2**40], data_type=dtype).SerializeToString())
             _, err = self.expect(UNREADABLE, "run", model, "--inputs", self.at("in"))
-            self.one_line(err)
+            self.one_line(err, "KV034")
             self.assertRegex(err, "0 values or bytes|more data than the file")
 
     def test_json(self):
@@ -207,21 +214,29 @@ class Run(Case):
         self.one_line(err)
         self.assertIn("b", err)
         write_tensor(self.at("many", "input_2.pb"), self.A)
-        self.one_line(self.expect(UNREADABLE, "run", model, "--inputs", self.at("many"))[1])
+        for folder in ("many", "none"):
+            _, err = self.expect(UNREADABLE, "run", model, "--inputs", self.at(folder))
+            self.one_line(err, "KV034")
         write(self.at("one", "input_1.pb"), b"\xff\xff\xff")
-        self.one_line(self.expect(UNREADABLE, "run", model, "--inputs", self.at("one"))[1])
+        self.one_line(self.expect(UNREADABLE, "run", model, "--inputs", self.at("one"))[1], "KV034")
         write_tensor(self.at("one", "input_1.pb"), self.B.astype(np.float64))
-        self.one_line(self.expect(UNREADABLE, "run", model, "--inputs", self.at("one"))[1])
-        self.one_line(self.expect(UNREADABLE, "run", model, "--inputs", self.at("none"))[1])
+        self.one_line(self.expect(UNREADABLE, "run", model, "--inputs", self.at("one"))[1], "KV401")
         self.one_line(self.expect(UNREADABLE, "run", model, "--inputs", self.inputs(),
-                                  "--expect", self.at("none"))[1])
+                                  "--expect", self.at("none"))[1], "KV034")
+        self.one_line(self.expect(UNREADABLE, "run", model, "--steps", self.at("one"))[1], "KV034")
+
+    def test_a_manifest_that_cannot_be_read_is_told_once(self):
+        model = self.model(ADD)
+        write(self.at("model.kv.json"), "{")
+        for command in (("run", model, "--inputs", self.inputs()), ("bench", model)):
+            self.one_line(self.expect(UNREADABLE, *command)[1], "KV033")
 
     def test_outputs_are_whole_or_absent(self):
         model, inputs = self.model(ADD), self.inputs()
         write(self.at("file"), "x")
         for target in (self.at("file"), self.at("file", "deep")):
             self.one_line(self.expect(UNWRITABLE, "run", model, "--inputs", inputs,
-                                      "--outputs", target)[1])
+                                      "--outputs", target)[1], "KV501")
         os.makedirs(self.at("half", "output_1.pb"))
         self.expect(UNWRITABLE, "run", model, "--inputs", inputs, "--outputs", self.at("half"))
         self.assertEqual(os.listdir(self.at("half")), ["output_1.pb"])
@@ -241,7 +256,7 @@ class Run(Case):
             g (float[2] x) => (float[2] y) { y = com.nobody.Mystery(x) }""")
         write_tensor(self.at("in", "input_0.pb"), np.zeros(2, np.float32))
         _, err = self.expect(INCONCLUSIVE, "run", path, "--inputs", self.at("in"))
-        self.one_line(err)
+        self.one_line(err, "KV401")
         self.assertIn("com.nobody.Mystery-1", err)
         self.assertIn("node \"y\"", err)
 
@@ -250,7 +265,7 @@ class Run(Case):
             g (float[2] x) => (float[2] y) { y = Relu(x) }""")
         write_tensor(self.at("in", "input_0.pb"), np.zeros(2, np.float32))
         _, err = self.expect(INCONCLUSIVE, "run", path, "--inputs", self.at("in"))
-        self.one_line(err)
+        self.one_line(err, "KV401")
         self.assertIn("Relu-29", err)
 
     def test_recorded_steps(self):
@@ -352,8 +367,10 @@ class Bench(Case):
         self.assertEqual(check_json(out)["cases"][0]["context"], 4)
 
     def test_what_cannot_be_measured(self):
-        for args in (("--context", "-1"), ("--batch", "0"), ("--repetitions", "0")):
-            self.expect(USAGE, "bench", bundled("llama_optimum"), *args)
+        for args in (("--context", "-1"), ("--batch", "0"), ("--repetitions", "0"),
+                     ("--new-tokens", "-2"), ("--capacity", "-1")):
+            _, err = self.expect(USAGE, "bench", bundled("llama_optimum"), *args)
+            self.assertRegex(err, f"^kvlift: {args[0]}: needs .*, found {args[1]}\n")
         self.one_line(self.expect(INCONCLUSIVE, "bench", self.model(ADD))[1])
         self.one_line(self.expect(USAGE, "bench", bundled("llama_optimum"), "--context", "64",
                                   "--capacity", "8")[1])

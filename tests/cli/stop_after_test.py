@@ -184,6 +184,19 @@ class StopAfterTest(unittest.TestCase):
         self.assertEqual(run.stdout.decode().splitlines(),
                          [f"wrote {self.dumps / name}" for name in files_up_to("plan")] +
                          ["stopped after plan: 4 caches, 2 attentions, no model written"])
+        run = self.convert(GOOD, "--stop-after=lower")
+        self.assertEqual(run.stdout.decode(),
+                         "stopped after lower, before caches are looked for: no model written\n")
+        # Dumps are written, although there is no model.
+        for model, last in ((NO_CACHES, "nothing: no cache found"), (REFUSED, "refused: 4 caches")):
+            for flags, written in (((), "nothing written"),
+                                   (("--dump-dir", self.dumps), "no model written")):
+                run = self.convert(model, "-o", self.dir / "out.onnx", *flags)
+                self.assertEqual(run.returncode, 1)
+                self.assertEqual(run.stdout.decode().splitlines()[-1], f"{last}, {written}")
+        run = self.convert(self.source_of_case("growing_concat_refuse_opset"), "--dry-run", "-o",
+                           self.dir / "out.onnx")
+        self.assertEqual(run.stdout.decode().splitlines()[-1], "refused: nothing written")
         run = self.convert(GOOD, "--stop-after=plan", "--quiet")
         self.assertEqual((run.returncode, run.stdout, run.stderr), (0, b"", b""))
         run = self.convert(GOOD, "--stop-after=prove", "--verify")

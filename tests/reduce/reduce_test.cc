@@ -136,6 +136,56 @@ TEST(ReduceModel, OnlyAskedForOutputsStay) {
   EXPECT_THAT(InputsOf(reduced.model), ElementsAre("z"));
 }
 
+constexpr char kIf[] = "(bool c, float[B, 8] x) => (float[B, 8] y)";
+constexpr char kIfNodes[] =
+    "z = Exp(x) "
+    "y = If (c) <then_branch = g1 () => (float[B, 8] t) { a = Exp(z) b = Tanh(a) t = Neg(b) }, "
+    "else_branch = g2 () => (float[B, 8] f) { e = Sin(z) f = Cos(e) }>";
+
+bool HasInBody(const Model& model, const std::string& op_type) {
+  for (const onnx::NodeProto& node : model.proto->graph().node()) {
+    for (const auto& attribute : node.attribute()) {
+      for (const onnx::NodeProto& inner : attribute.g().node()) {
+        if (inner.op_type() == op_type) return true;
+      }
+    }
+  }
+  return false;
+}
+
+TEST(ReduceModel, NodesInBranchesArePassed) {
+  const Subject subject = Parsed(kIf, kIfNodes);
+  EXPECT_EQ(SizeOf(subject).nodes, 7);
+  const Subject reduced =
+      Reduced(subject, [](const Subject& s) { return HasInBody(s.model, "Tanh"); });
+  EXPECT_THAT(Operators(reduced.model), ElementsAre("If"));
+  const auto& branches = reduced.model.proto->graph().node(0).attribute();
+  ASSERT_EQ(branches.size(), 2);
+  for (const auto& branch : branches) EXPECT_EQ(branch.g().node_size(), 1) << branch.name();
+  EXPECT_EQ(SizeOf(reduced).nodes, 3) << PrintModelText(*reduced.model.proto);
+}
+
+TEST(ReduceModel, ABranchTakesThePlaceOfItsIf) {
+  const Subject reduced = Reduced(Parsed(kIf, kIfNodes), [](const Subject& s) {
+    return Has(s.model, "Tanh") || HasInBody(s.model, "Tanh");
+  });
+  EXPECT_THAT(Operators(reduced.model), ElementsAre("Tanh"));
+}
+
+TEST(ReduceModel, NodesInALoopArePassed) {
+  const Subject subject = Parsed(
+      "(int64 n, bool c, float[8] x, float[8] w) => (float[8] y)",
+      "y = Loop (n, c, x) <body = g1 (int64 i, bool go, float[8] s) => (bool on, float[8] next) "
+      "{ on = Identity(go) a = Add(s, w) b = Tanh(a) d = Sin(b) next = Mul(d, s) }>");
+  const Subject reduced =
+      Reduced(subject, [](const Subject& s) { return HasInBody(s.model, "Tanh"); });
+  EXPECT_THAT(Operators(reduced.model), ElementsAre("Loop"));
+  const auto& body = reduced.model.proto->graph().node(0).attribute(0).g();
+  EXPECT_EQ(body.node_size(), 2)  // Tanh and the condition
+      << PrintModelText(*reduced.model.proto);
+  EXPECT_THAT(InputsOf(reduced.model), Not(Contains("w")));
+}
+
 TEST(ReduceModel, KnownIntegersBecomeConstants) {
   const Subject subject =
       Parsed("(float[B, 4, 6] x, float[B, 4, 6] z) => (float[B, K] y)",

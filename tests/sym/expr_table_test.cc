@@ -185,5 +185,15 @@ TEST_F(ExprTable, Text) {
   EXPECT_EQ(ToString(pool_.Le(i1_, pool_.Add(p, i2_), Facts{})), "i1 <= i2 + P");
 }
 
+TEST_F(ExprTable, TextOfConditionalOperandsIsInParentheses) {
+  const Expr p = pool_.Dim("P", 0), e = pool_.Select(pool_.Lt(i2_, p, Facts{}), i0_, i1_);
+  EXPECT_EQ(ToString(pool_.Add(e, p)), "P + (i2 < P ? i0 : i1)");
+  const Expr zero = N(0),
+             either = pool_.Select(pool_.Lt(i2_, p, Facts{}), pool_.Eq(i0_, zero, Facts{}),
+                                   pool_.Eq(i1_, zero, Facts{}));
+  EXPECT_EQ(ToString(pool_.And(pool_.Eq(t_, zero, Facts{}), either)),
+            "(i2 < P ? i0 == 0 : i1 == 0) and T == 0");
+}
+
 }  // namespace
 }  // namespace kvlift::sym

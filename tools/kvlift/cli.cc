@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "fmt/format.h"
 #include "kvlift/commands/commands.h"
 #include "kvlift/fleet/flags.h"
@@ -17,7 +18,7 @@
 #include "kvlift/reports/saved_documents.h"
 #include "kvlift/reports/verify_formats.h"
 #include "kvlift/shell_files.h"
-#include "report/text/suggest.h"
+#include "kvlift/usage.h"
 #include "verify/variants/drawn_weights.h"
 
 namespace kvlift::cli {
@@ -34,6 +35,12 @@ void AddSave(CLI::App* app, std::vector<std::string>* save, std::vector<std::str
 CLI::Validator FileName() { return {IsOutputName, ""}; }
 
 CLI::Validator OneOf(std::vector<std::string> words) { return CLI::IsMember(std::move(words)); }
+
+// Returns an empty string, or what is wrong with a seed.
+std::string IsSeed(const std::string& text) {
+  uint64_t seed = 0;
+  return absl::SimpleAtoi(text, &seed) ? "" : "needs a whole number from 0 on, found " + text;
+}
 
 // Returns an empty string, or what is wrong with a value of --weights.
 std::string IsWeights(const std::string& words) {
@@ -223,7 +230,7 @@ struct Program {
     c->add_option("--weights", verify.weights,
                   "Weights in files: stored, or random[:SEED], where structure is judged")
         ->check(IsWeights);
-    c->add_option("--seed", verify.seed, "Seed of the stimuli");
+    c->add_option("--seed", verify.seed, "Seed of the stimuli")->check(IsSeed);
     c->add_option("--save-failure", verify.save_failure,
                   "Folder for the smallest step that differs, as run takes it");
     c->add_option("--obligations", verify.obligations,
@@ -243,7 +250,7 @@ struct Program {
         ->delimiter(',')
         ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
     c->add_option("--manifest", record.manifest, "The relation, if not beside AFTER");
-    c->add_option("--seed", record.seed, "Seed of the stimuli");
+    c->add_option("--seed", record.seed, "Seed of the stimuli")->check(IsSeed);
     c->add_flag("--copy", record.copy, "Copy both models into the folder");
     c->add_flag("--force", record.force, "Write into a folder that is not empty");
   }
@@ -299,7 +306,7 @@ struct Program {
   void AddExplain() {
     auto* c = Command("explain", "A finding at length, or why a node did not match", &explain,
                       &RunExplain);
-    c->add_option("what", explain.what, "A code such as KV203, or a model")->required();
+    c->add_option("code-or-model", explain.what, "A code such as KV203, or a model")->required();
     c->add_option("--node", explain.node, "A node of the model");
   }
 
@@ -398,59 +405,6 @@ struct Program {
   std::string shell;
 };
 
-// Returns the value that args[k] gives an option, in the same word or in the next one; nullopt if
-// there is none.
-std::optional<std::string> ValueAt(const std::vector<std::string>& args, size_t k) {
-  const size_t equals = args[k].find('=');
-  if (equals != std::string::npos) return args[k].substr(equals + 1);
-  if (k + 1 < args.size()) return args[k + 1];
-  return std::nullopt;
-}
-
-// Returns the choice of the option at args[k] that its value may have meant; empty if the value is
-// a choice or resembles none.
-std::string ClosestChoice(const CLI::App& command, const std::vector<std::string>& args, size_t k) {
-  const std::string word = args[k].substr(0, args[k].find('='));
-  const CLI::Option* option = command.get_option_no_throw(word);
-  const std::optional<std::string> value = ValueAt(args, k);
-  if (option == nullptr || !value) return {};
-  const std::vector<std::string> choices = ChoicesOf(*option);
-  if (std::find(choices.begin(), choices.end(), *value) != choices.end()) return {};
-  return ClosestWord(*value, choices);
-}
-
-// Finds the first word that is not a known command, flag or choice where one is expected, and
-// suggests one.
-void Suggest(Program& program, const std::vector<std::string>& args) {
-  std::vector<std::string> known;
-  const CLI::App* command = &program.app;
-  for (size_t k = 1; k < args.size(); ++k) {
-    known.clear();
-    if (command == &program.app) {
-      for (const CLI::App* sub :
-           program.app.get_subcommands([](const CLI::App*) { return true; })) {
-        known.push_back(sub->get_name());
-        if (sub->get_name() == args[k]) command = sub;
-      }
-      if (command != &program.app) continue;
-    } else if (args[k].rfind("--", 0) == 0) {
-      for (const CLI::Option* option : command->get_options()) {
-        for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-      }
-    }
-    const std::string word = args[k].substr(0, args[k].find('='));
-    if (known.empty()) continue;
-    std::string best;
-    if (std::find(known.begin(), known.end(), word) == known.end()) {
-      best = ClosestWord(word, known);
-    } else if (best = ClosestChoice(*command, args, k); best.empty()) {
-      continue;
-    }
-    if (!best.empty()) program.io.err << fmt::format("did you mean '{}'?\n", best);
-    return;
-  }
-}
-
 }  // namespace
 
 std::string WhyNotUsable(const std::vector<std::string>& args) {
@@ -458,8 +412,8 @@ std::string WhyNotUsable(const std::vector<std::string>& args) {
   Program program({nothing, nothing});
   try {
     program.Parse(args);
-  } catch (const CLI::Error& error) {
-    return error.what();
+  } catch (const CLI::ParseError& error) {
+    return UsageError(program.app, args, error);
   }
   if (program.check.models.size() > 1) return "more models than one";
   if (program.convert.model.empty()) return {};
@@ -475,8 +429,9 @@ int Run(const std::vector<std::string>& args, Io io) {
   } catch (const CLI::Success& wanted) {  // --help, --version
     return program.app.exit(wanted, io.out, io.err);
   } catch (const CLI::ParseError& error) {
-    Complain(io, "", error.what());
-    Suggest(program, args);
+    Complain(io, "", UsageError(program.app, args, error));
+    const std::string meant = MeantWord(program.app, args);
+    if (!meant.empty()) io.err << fmt::format("did you mean '{}'?\n", meant);
     io.err << "Run kvlift --help, or kvlift COMMAND --help.\n";
     return kUsage;
   }

@@ -9,6 +9,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 #include "onnxio/model/model.h"
 #include "report/text/progress.h"
@@ -57,6 +58,8 @@ struct Io {
   Style ErrStyle() const;
 };
 
+// Returns the check of an option whose value is a number above 0.
+CLI::Validator AboveZero();
 // Adds --json, --quiet, --verbose, --color and --threads.
 void AddOutputFlags(CLI::App* app, CommonFlags* flags);
 // Adds the flags about external data and limits.
@@ -68,6 +71,8 @@ void Complain(Io& io, std::string_view what, std::string_view message);
 // Does the same for an error, with its finding code if it has one.
 void Complain(Io& io, std::string_view what, const absl::Status& status);
 
+// Returns the model. An error has the code of a finding, and its message starts with the path.
+absl::StatusOr<Model> ReadModel(const Io& io, const std::string& path, const CommonFlags& flags);
 // Returns the model, or nullopt after a line on err; the caller then exits with kUnreadable.
 std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& flags);
 

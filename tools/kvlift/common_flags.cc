@@ -1,10 +1,23 @@
 // The flags that many commands share.
+#include <cmath>
+
+#include "absl/strings/numbers.h"
 #include "exec/memory/budget.h"
 #include "fmt/format.h"
 #include "kvlift/cli.h"
 #include "kvlift/help.h"
 
 namespace kvlift::cli {
+
+CLI::Validator AboveZero() {
+  return {[](const std::string& text) {
+            double number = 0;
+            const bool good =
+                absl::SimpleAtod(text, &number) && std::isfinite(number) && number > 0;
+            return good ? std::string() : fmt::format("needs a number above 0, found {}", text);
+          },
+          ""};
+}
 
 void AddOutputFlags(CLI::App* app, CommonFlags* flags) {
   constexpr char kCommon[] = "Common";

@@ -130,14 +130,19 @@ std::shared_ptr<CLI::FormatterBase> MakeHelpFormatter() {
   return std::make_shared<HelpFormatter>();
 }
 
-std::string ExamplesOf(std::string_view command) {
+std::string_view ExampleLinesOf(std::string_view command) {
   for (const Example& example : kExamples) {
-    if (example.command != command) continue;
-    std::string text = "Example:\n  ";
-    for (const char c : example.text) text += c == '\n' ? std::string("\n  ") : std::string(1, c);
-    return text + "\n";
+    if (example.command == command) return example.text;
   }
   return {};
+}
+
+std::string ExamplesOf(std::string_view command) {
+  const std::string_view lines = ExampleLinesOf(command);
+  if (lines.empty()) return {};
+  std::string text = "Example:\n  ";
+  for (const char c : lines) text += c == '\n' ? std::string("\n  ") : std::string(1, c);
+  return text + "\n";
 }
 
 }  // namespace kvlift::cli

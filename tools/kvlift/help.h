@@ -20,6 +20,8 @@ std::shared_ptr<CLI::FormatterBase> MakeHelpFormatter();
 // Returns the values that an option lists; empty if it takes any value.
 std::vector<std::string> ChoicesOf(const CLI::Option& option);
 
+// Returns command lines that show what a command is for, one a line; empty if it has none.
+std::string_view ExampleLinesOf(std::string_view command);
 // Returns the examples below the help of a command; empty if it has none.
 std::string ExamplesOf(std::string_view command);
 

@@ -59,15 +59,17 @@ void Complain(Io& io, std::string_view what, const absl::Status& status) {
   Complain(io, what, code.empty() ? message : fmt::format("{} [{}]", message, code));
 }
 
-std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& flags) {
+absl::StatusOr<Model> ReadModel(const Io& io, const std::string& path, const CommonFlags& flags) {
   io.Say("reading " + path);
   exec::SetRunLimits(flags.load.limits);
   sym::SetMaxSteps(flags.load.limits.analysis_steps);
-  absl::StatusOr<Model> model = LoadModel(path, flags.load);
+  return LoadModel(path, flags.load);
+}
+
+std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& flags) {
+  absl::StatusOr<Model> model = ReadModel(io, path, flags);
   if (model.ok()) return *std::move(model);
-  const std::string message(model.status().message());
-  Complain(io, message.rfind(path + ": ", 0) == 0 ? "" : path,
-           fmt::format("{} [{}]", message, CodeOf(model.status())));
+  Complain(io, "", model.status());
   return std::nullopt;
 }
 

@@ -1,10 +1,13 @@
 #include "kvlift/shell_files.h"
 
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "fmt/format.h"
 #include "kvlift/help.h"
 
@@ -174,6 +177,45 @@ std::string Roff(const std::string& text) {
   return out;
 }
 
+// What the exit codes of cli.h say.
+std::string ExitStatus() {
+  constexpr std::pair<const char*, const char*> kCodes[] = {
+      {"0", "Done, clean, or equal."},
+      {"1",
+       "Findings: lint errors, models that differ, no cache found, or caches that cannot be "
+       "converted."},
+      {"2", "The command line is wrong."},
+      {"3", "An input cannot be read, is malformed, or is over a limit."},
+      {"4", "Inconclusive: nothing is disproved, and not everything is proved."},
+      {"5", "An output cannot be written."},
+      {"70", "An internal error."},
+      {"128+n", "The program was ended by signal n."},
+  };
+  std::string text = ".SH EXIT STATUS\n";
+  for (const auto& [code, meaning] : kCodes) {
+    text += fmt::format(".TP\n\\fB{}\\fR\n{}\n", code, Roff(meaning));
+  }
+  return text;
+}
+
+std::string Examples(const CLI::App& app) {
+  std::string text = ".SH EXAMPLES\n";
+  for (const Command& command : CommandsOf(app)) {
+    const std::vector<std::string> lines =
+        absl::StrSplit(std::string(ExampleLinesOf(command.name)), '\n');
+    text += fmt::format(".TP\n{}:\n.nf\n", Roff(command.help));
+    for (const std::string& line : lines) text += Roff(line) + "\n";
+    text += ".fi\n";
+  }
+  return text;
+}
+
+std::string SeeAlso() {
+  return ".SH SEE ALSO\n\\fBkvlift\\fR \\fICOMMAND\\fR \\fB\\-\\-help\\-all\\fR lists the flags "
+         "of a command by group, and \\fBkvlift explain\\fR \\fICODE\\fR says what a finding "
+         "means.\n";
+}
+
 }  // namespace
 
 std::string CompletionScript(const CLI::App& app, std::string_view shell) {
@@ -201,10 +243,7 @@ std::string ManPage(const CLI::App& app, std::string_view version) {
       text += "\n" + Roff(flag.help) + "\n";
     }
   }
-  text +=
-      ".SH EXIT STATUS\n0 done, clean, equal; 1 findings; 2 usage; 3 input unreadable; 4 not "
-      "proved; 5 output not written; 70 internal error; 128+n signal n.\n";
-  return text;
+  return text + ExitStatus() + Examples(app) + SeeAlso();
 }
 
 }  // namespace kvlift::cli

@@ -210,15 +210,22 @@ std::string NoModelText(const ProvedConversion& converted, const std::string& st
   const Conversion& conversion = converted.conversion;
   const size_t caches = conversion.inspection.caches.size();
   const std::string text = WroteText(converted.dumps);
+  if (converted.stopped_after == Step::kLower) {
+    return text +
+           fmt::format("{} after lower, before caches are looked for: no model written\n", status);
+  }
   if (converted.stopped_after) {
     return text + fmt::format("{} after {}: {} caches, {} attentions, no model written\n", status,
                               WordOf(*converted.stopped_after), caches,
                               conversion.inspection.attention.size());
   }
+  const char* written = converted.dumps.empty() ? "nothing written" : "no model written";
   if (conversion.status == ConvertStatus::kNothing) {
-    return text + fmt::format("{}: no cache found, nothing written\n", status);
+    return text + fmt::format("{}: no cache found, {}\n", status, written);
   }
-  return text + fmt::format("{}: {} caches, nothing written\n", status, caches);
+  // A model that is refused before caches are looked for has none.
+  if (caches == 0) return text + fmt::format("{}: {}\n", status, written);
+  return text + fmt::format("{}: {} caches, {}\n", status, caches, written);
 }
 
 }  // namespace

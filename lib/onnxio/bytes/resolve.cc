@@ -38,12 +38,11 @@ class Resolver {
     const auto expected = ByteSize(tensor.data_type(), *count);
     if (!expected.ok()) return Wrong(std::string(expected.status().message()));
     if (reference.length.value_or(*expected) != *expected) {
-      return Wrong(
-          fmt::format("external data of {} bytes where the type and shape of the tensor need {}",
-                      *reference.length, *expected));
+      return Wrong(fmt::format("its external data has {} bytes, where its type and shape need {}",
+                               *reference.length, *expected));
     }
     const auto sum = CheckedAdd(resolved_.bytes, *expected);
-    if (!sum) return Wrong("external data of more than 2^63 bytes");
+    if (!sum) return Wrong("with it, all external data together has more than 2^63 bytes");
     resolved_.bytes = *sum;
     KV_ASSIGN_OR_RETURN(const auto source, SourceOf(reference.location));
     if (source == nullptr) return absl::OkStatus();
@@ -51,8 +50,8 @@ class Resolver {
     if (*expected > size || reference.offset > size - *expected) {
       return Coded("KV006",
                    absl::OutOfRangeError(fmt::format(
-                       "external data at {} of {} bytes, but \"{}\" has {}", reference.offset,
-                       *expected, EscapeTerminal(reference.location), size)));
+                       "its external data is {} bytes from byte {} of \"{}\" on, which has {}",
+                       *expected, reference.offset, EscapeTerminal(reference.location), size)));
     }
     Bind(*source, reference, *expected, tensor);
     return absl::OkStatus();

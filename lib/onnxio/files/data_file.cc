@@ -125,7 +125,7 @@ absl::Status CheckOpened(const std::string& location, const DataPolicy& policy, 
   if (fstat(file->fd.get(), &file->info) != 0) {
     return ErrnoStatus(errno, fmt::format("external data \"{}\"", EscapeTerminal(location)));
   }
-  if (!S_ISREG(file->info.st_mode)) return Refused("KV005", location, "not a regular file");
+  if (!S_ISREG(file->info.st_mode)) return Refused("KV005", location, "is no regular file");
   if (file->info.st_nlink > 1 && !policy.hard_links) {
     return Refused("KV005", location,
                    "the file has another name elsewhere (a hard link); --trust-links reads it");
@@ -143,22 +143,28 @@ absl::StatusOr<Fd> OpenIn(const std::string& folder, const std::vector<std::stri
   if (!root.ok()) return failed(errno);
   Fd fd(OpenWithoutLinks(root.get(), location));
   if (fd.ok()) return fd;
-  if (errno == EXDEV) return Refused("KV004", location, "the path leaves the model's folder");
-  if (errno == ENXIO) return Refused("KV005", location, "not a regular file");
+  if (errno == EXDEV)
+    return Refused("KV004", location, "the path leads out of the folder of the model");
+  if (errno == ENXIO) return Refused("KV005", location, "is no regular file");
   if (errno != ELOOP) return failed(errno);
-  if (!policy.links) return Refused("KV005", location, "a part of the path is a symbolic link");
+  if (!policy.links) {
+    return Refused("KV005", location,
+                   "a part of the path is a symbolic link, which check and --strict-links do not "
+                   "follow");
+  }
   const auto target = TargetOf(folders, base + "/" + location);
   if (!target) {
     const bool dangling = !RealPath(base + "/" + location);
     if (dangling && errno == ENOENT) return failed(ENOENT);
-    return Refused("KV005", location, "a link leaves the folder of the model");
+    return Refused("KV005", location,
+                   "a link leads out of the folder of the model; --data-dir names other folders");
   }
   const Fd target_root(open(target->first.c_str(), kFolderFlags));
   if (!target_root.ok()) return failed(errno);
   fd = Fd(OpenWithoutLinks(target_root.get(), target->second));
   if (fd.ok()) return fd;
   if (errno == ELOOP) return Refused("KV005", location, "a link changed while it was opened");
-  if (errno == ENXIO) return Refused("KV005", location, "not a regular file");
+  if (errno == ENXIO) return Refused("KV005", location, "is no regular file");
   return failed(errno);
 }
 
@@ -170,21 +176,24 @@ absl::StatusOr<DataReference> ParseReference(const onnx::TensorProto& tensor) {
   for (const auto& entry : tensor.external_data()) {
     if (!seen.insert(entry.key()).second) {
       return BadReference(
-          fmt::format("external data has the key \"{}\" twice", EscapeTerminal(entry.key())));
+          fmt::format("its external data has the key \"{}\" twice", EscapeTerminal(entry.key())));
     }
     if (entry.key() == "location") {
       reference.location = entry.value();
     } else if (entry.key() == "offset" || entry.key() == "length") {
       const auto size = ParseSize(entry.value());
       if (!size) {
-        return BadReference(fmt::format("external data with {} \"{}\"", entry.key(),
-                                        EscapeTerminal(entry.value())));
+        return BadReference(
+            fmt::format("the {} of its external data, \"{}\", is no decimal number of bytes",
+                        entry.key(), EscapeTerminal(entry.value())));
       }
       if (entry.key() == "offset") reference.offset = *size;
       if (entry.key() == "length") reference.length = *size;
     } else if (entry.key() != "checksum") {
       return BadReference(
-          fmt::format("external data with the unknown key \"{}\"", EscapeTerminal(entry.key())));
+          fmt::format("its external data has the key \"{}\"; location, offset, length and checksum "
+                      "are known",
+                      EscapeTerminal(entry.key())));
     }
   }
   return reference;
@@ -198,7 +207,7 @@ absl::Status CheckLocation(const std::string& location) {
   if (location[0] == '/' || location[0] == '\\') return refuse("the path is absolute");
   if (location.size() > 1 && location[1] == ':') return refuse("the path names a drive");
   for (absl::string_view part : absl::StrSplit(location, absl::ByAnyChar("/\\"))) {
-    if (part == "..") return refuse("the path leaves the directory of the model");
+    if (part == "..") return refuse("the path leads out of the folder of the model");
   }
   return absl::OkStatus();
 }

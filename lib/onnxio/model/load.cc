@@ -17,6 +17,7 @@
 #include "ir/spans.h"
 #include "onnxio/bytes/contents.h"
 #include "onnxio/bytes/image.h"
+#include "onnxio/bytes/imports.h"
 #include "onnxio/bytes/resolve.h"
 #include "onnxio/files/data_file.h"
 #include "onnxio/files/errno_status.h"
@@ -120,6 +121,7 @@ absl::StatusOr<Model> LoadFrom(std::shared_ptr<const SpanSource> source, bool is
   KV_ASSIGN_OR_RETURN(ParsedModel parsed, is_text ? ParseText(*source, options.limits)
                                                   : ParseBinary(*source, options.limits));
   KV_RETURN_IF_ERROR(CheckShell(*parsed.proto, options.limits));
+  KV_RETURN_IF_ERROR(UniteImports(parsed.proto.get()));
   const std::vector<std::string> folders =
       options.data_folders.empty() ? DataFoldersOf(path) : options.data_folders;
   KV_ASSIGN_OR_RETURN(Resolved resolved, ResolveExternalData(folders, options.data, options.limits,

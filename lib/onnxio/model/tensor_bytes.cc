@@ -25,7 +25,7 @@ absl::StatusOr<std::string> ReadRange(int fd, int64_t offset, int64_t length) {
         pread(fd, bytes.data() + done, bytes.size() - done, offset + static_cast<int64_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus(errno, "external data cannot be read");
-    if (n == 0) return absl::OutOfRangeError("external data became shorter while it was read");
+    if (n == 0) return absl::OutOfRangeError("its external data became shorter while it was read");
     done += static_cast<size_t>(n);
   }
   return bytes;
@@ -45,17 +45,16 @@ absl::StatusOr<OpenRange> OpenRangeOf(const onnx::TensorProto& tensor,
   KV_ASSIGN_OR_RETURN(const int64_t expected, ByteSize(tensor.data_type(), count));
   const int64_t length = reference.length.value_or(expected);
   if (length != expected) {
-    return absl::InvalidArgumentError(
-        fmt::format("external data of {} bytes where the type and shape of the tensor need {}",
-                    length, expected));
+    return absl::InvalidArgumentError(fmt::format(
+        "its external data has {} bytes, where its type and shape need {}", length, expected));
   }
   OpenRange range;
   KV_ASSIGN_OR_RETURN(range.file, OpenDataFile({base_dir}, reference.location, DataPolicy()));
   const int64_t size = range.file.info.st_size;
   if (length > size || reference.offset > size - length) {
-    return absl::OutOfRangeError(fmt::format("external data at {} of {} bytes, but \"{}\" has {}",
-                                             reference.offset, length,
-                                             EscapeTerminal(reference.location), size));
+    return absl::OutOfRangeError(
+        fmt::format("its external data is {} bytes from byte {} of \"{}\" on, which has {}", length,
+                    reference.offset, EscapeTerminal(reference.location), size));
   }
   range.offset = reference.offset;
   range.length = length;

@@ -122,6 +122,7 @@ std::vector<std::string> StartsOf(const Analysis& a) {
     const auto* write = std::get_if<Write>(&update.how);
     if (write == nullptr) continue;
     std::string text = sym::ToString(write->start, a.graph.get());
+    if (write->start->kind() == sym::Kind::kSelect) text = fmt::format("({})", text);
     if (std::find(starts.begin(), starts.end(), text) == starts.end()) {
       starts.push_back(std::move(text));
     }

@@ -33,7 +33,7 @@ class Printer {
         if (e->args()[0]->kind() == Kind::kEq) return Comparison(e->args()[0]->args()[0], "!=");
         return fmt::format("not {}", Factor(e->args()[0]));
       case Kind::kAnd:
-        return List(e->args(), " and ");
+        return Conjunction(e->args());
       case Kind::kSelect:
         return fmt::format("{} ? {} : {}", Condition(e->args()[0]), Branch(e->args()[1]),
                            Branch(e->args()[2]));
@@ -56,6 +56,12 @@ class Printer {
     return text;
   }
 
+  std::string Conjunction(absl::Span<const Expr> xs) const {
+    std::string text;
+    for (Expr x : xs) text += (text.empty() ? "" : " and ") + Branch(x);
+    return text;
+  }
+
   static bool Compound(Expr e) {
     return e->kind() == Kind::kSum || e->kind() == Kind::kSelect || e->kind() == Kind::kAnd ||
            e->kind() == Kind::kLe || e->kind() == Kind::kEq || e->kind() == Kind::kNot ||
@@ -67,6 +73,8 @@ class Printer {
     return e->kind() == Kind::kAnd || e->kind() == Kind::kSelect ? fmt::format("({})", Show(e))
                                                                  : Show(e);
   }
+
+  // Prints a conditional in parentheses.
   std::string Branch(Expr e) const {
     return e->kind() == Kind::kSelect ? fmt::format("({})", Show(e)) : Show(e);
   }

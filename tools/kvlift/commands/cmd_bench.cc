@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/coded.h"
 #include "base/escape.h"
 #include "base/status.h"
 #include "exec/kernels/common/probe.h"
@@ -300,20 +301,28 @@ class Bench {
   double read_gbs_ = 0, fma_gflops_ = 0;
 };
 
-bool Sensible(const BenchFlags& f, Io& io) {
-  const bool contexts = !f.context.empty() && std::all_of(f.context.begin(), f.context.end(),
-                                                          [](int64_t c) { return c >= 0; });
-  if (contexts && f.capacity >= 0 && f.batch > 0 && f.new_tokens > 0 && f.repetitions > 0) {
-    return true;
+// Returns what is wrong with the numbers of the command line; empty if nothing is.
+std::string WhyNotSensible(const BenchFlags& f) {
+  for (const int64_t context : f.context) {
+    if (context < 0) return fmt::format("--context: needs numbers from 0 on, found {}", context);
   }
-  Complain(io, "bench", "contexts and capacity must not be negative, all other numbers positive");
-  return false;
+  if (f.capacity < 0)
+    return fmt::format("--capacity: needs a number from 0 on, found {}", f.capacity);
+  for (const auto& [flag, number] :
+       {std::pair("--batch", f.batch), std::pair("--new-tokens", f.new_tokens),
+        std::pair("--repetitions", int64_t{f.repetitions})}) {
+    if (number <= 0) return fmt::format("{}: needs a number above 0, found {}", flag, number);
+  }
+  return f.context.empty() ? "--context needs a value" : "";
 }
 
 }  // namespace
 
 int RunBench(const BenchFlags& flags, Io io) {
-  if (!Sensible(flags, io)) return kUsage;
+  if (const std::string why = WhyNotSensible(flags); !why.empty()) {
+    Complain(io, "", why);
+    return kUsage;
+  }
   Bench bench(flags, io);
   const auto model = Load(io, flags.model, flags.common);
   if (!model) return kUnreadable;
@@ -322,9 +331,11 @@ int RunBench(const BenchFlags& flags, Io io) {
   if (broken) return kUnreadable;
   const absl::Status status = bench.Run(*model, manifest ? &*manifest : nullptr);
   if (!status.ok()) {
-    Complain(io, flags.model, status);
-    if (absl::IsOutOfRange(status)) return kUsage;
+    const bool usage = absl::IsOutOfRange(status) && CodeOf(status).empty();
     const bool unable = absl::IsUnimplemented(status) || absl::IsFailedPrecondition(status);
+    const bool refused = absl::IsUnimplemented(status) || absl::IsInvalidArgument(status);
+    Complain(io, flags.model, refused ? CodedIfNone("KV401", status) : status);
+    if (usage) return kUsage;
     return unable ? kInconclusive : absl::IsInternal(status) ? kInternal : kUnreadable;
   }
   if (flags.common.json || flags.format == "json" || !flags.common.quiet) bench.Print(*model);

@@ -157,8 +157,7 @@ int RunDiff(const DiffFlags& flags, Io io) {
   auto old_graph = Graph::Build(before->proto), new_graph = Graph::Build(after->proto);
   for (const auto* graph : {&old_graph, &new_graph}) {
     if (graph->ok()) continue;
-    Complain(io, graph == &old_graph ? flags.before : flags.after,
-             std::string(graph->status().message()));
+    Complain(io, graph == &old_graph ? flags.before : flags.after, graph->status());
     return kUnreadable;
   }
   ModelDiff diff = Diff(*old_graph, *new_graph);

@@ -13,12 +13,12 @@ int RunEmitLoop(const EmitLoopFlags& flags, Io io) {
   const auto& [model, manifest] = *converted;
   const auto graph = Graph::Build(model.proto);
   if (!graph.ok()) {
-    Complain(io, flags.model, std::string(graph.status().message()));
+    Complain(io, flags.model, graph.status());
     return kUnreadable;
   }
   auto facts = ReadLoopFacts(*graph, manifest);
   if (!facts.ok()) {
-    Complain(io, flags.model, std::string(facts.status().message()));
+    Complain(io, flags.model, facts.status());
     return kInconclusive;
   }
   facts->model = flags.model;

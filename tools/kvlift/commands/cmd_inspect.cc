@@ -6,15 +6,20 @@ namespace kvlift::cli {
 
 int RunInspect(const InspectFlags& flags, Io io) {
   int code = kDone;
+  bool unreadable = false;
   nlohmann::ordered_json documents = nlohmann::ordered_json::array();
   for (const std::string& path : flags.models) {
     const auto model = Load(io, path, flags.common);
-    if (!model) return kUnreadable;
+    if (!model) {
+      unreadable = true;
+      continue;
+    }
     io.Say("finding caches in " + path);
     const auto inspection = Inspect(*model, AllRules());
     if (!inspection.ok()) {
       Complain(io, path, inspection.status());
-      return kUnreadable;
+      unreadable = true;
+      continue;
     }
     if (flags.common.json) {
       documents.push_back(InspectDocument(*model, *inspection));
@@ -27,9 +32,11 @@ int RunInspect(const InspectFlags& flags, Io io) {
     }
     if (inspection->caches.empty()) code = kFindings;
   }
-  // There is one document on stdout; for several models it is a list.
-  if (flags.common.json) PrintJson(io, documents.size() == 1 ? documents[0] : documents);
-  return code;
+  // There is one document on stdout; for several models it is a list of those that can be read.
+  if (flags.common.json && !documents.empty()) {
+    PrintJson(io, flags.models.size() == 1 ? documents[0] : documents);
+  }
+  return unreadable ? kUnreadable : code;
 }
 
 }  // namespace kvlift::cli

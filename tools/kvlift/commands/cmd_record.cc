@@ -74,7 +74,7 @@ int RunRecord(const RecordFlags& flags, Io io) {
   }
   const auto pair = LoadPair(io, flags.before, flags.after, flags.manifest, flags.common);
   if (!pair) return kUnreadable;
-  const auto& [before, after, relation, inferred] = *pair;
+  const auto& [before, after, relation, inferred, same] = *pair;
   if (inferred.size() > 1) {
     Complain(io, flags.after,
              fmt::format("{} relations to the source are possible; --manifest says which one it is",

@@ -318,11 +318,11 @@ void AddReduceFlags(CLI::App* command, ReduceFlags* flags) {
   command->add_option("--jobs", flags->jobs, "Trials at once; 0: as the machine has processors")
       ->check(CLI::Range(0, kMostJobs));
   command->add_option("--memory", flags->memory_gib, "GiB that each trial may allocate")
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   command->add_option("--timeout", flags->timeout_seconds, "Seconds for each trial")
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   command->add_option("--budget", flags->budget_seconds, "Seconds for all trials together")
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   command->add_option("--manifest", flags->manifest, "The relation, if not beside AFTER");
   command->add_flag("--force", flags->force, "Write into a folder that is not empty");
 }

@@ -1,4 +1,3 @@
-#include "base/coded.h"
 #include "base/escape.h"
 #include "fmt/format.h"
 #include "kvlift/commands/cmd_verify_infer.h"
@@ -12,7 +11,7 @@ namespace kvlift::cli {
 namespace {
 
 int Refuse(Io& io, const std::string& where, const absl::Status& status, ExitCode code) {
-  Complain(io, where, std::string(status.message()));
+  Complain(io, where, status);
   return code;
 }
 
@@ -21,7 +20,7 @@ int Refuse(Io& io, const std::string& where, const absl::Status& status, ExitCod
 int RunReport(const ReportFlags& flags, Io io) {
   const auto pair = LoadPair(io, flags.before, flags.after, flags.manifest, flags.common);
   if (!pair) return kUnreadable;
-  const auto& [before, after, relation, inferred] = *pair;
+  const auto& [before, after, relation, inferred, same] = *pair;
   OutputGuard guard(flags.force);
   for (const Model* model : {&before, &after}) {
     guard.ReadsModel(*model);
@@ -47,8 +46,7 @@ int RunReport(const ReportFlags& flags, Io io) {
                          CommandText(io.args));
   if (!page.ok()) return Refuse(io, flags.after, page.status(), kUnreadable);
   if (const auto written = WriteFiles({{flags.output, *std::move(page)}}); !written.ok()) {
-    Complain(io, flags.output,
-             fmt::format("{} [{}]", std::string(written.message()), CodeOf(written)));
+    Complain(io, flags.output, written);
     return kUnwritable;
   }
   if (flags.common.json) {

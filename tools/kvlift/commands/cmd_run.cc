@@ -34,13 +34,13 @@ struct StepLines {
   std::vector<OutputLine> outputs;
 };
 
-// A failure and its exit code.
+// A failure and its exit code. A status that is OK was told already.
 struct Failure {
   ExitCode code;
-  std::string text;
+  absl::Status status;
 };
 
-ExitCode CodeOf(const absl::Status& status) {
+ExitCode ExitCodeOf(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kUnimplemented:
       return kInconclusive;
@@ -53,10 +53,13 @@ ExitCode CodeOf(const absl::Status& status) {
   }
 }
 
-Failure FailureOf(const absl::Status& status) {
-  const std::string code = kvlift::CodeOf(status);
-  return {CodeOf(status),
-          std::string(status.message()) + (code.empty() ? code : fmt::format(" [{}]", code))};
+Failure FailureOf(const absl::Status& status) { return {ExitCodeOf(status), status}; }
+
+// Returns the failure of a model that the executor refuses.
+Failure NotRun(const absl::Status& status) {
+  const ExitCode code = ExitCodeOf(status);
+  const bool refused = code == kInconclusive || code == kUnreadable;
+  return {code, refused ? CodedIfNone("KV401", status) : status};
 }
 
 class Runner {
@@ -72,7 +75,7 @@ class Runner {
     if (auto failure = FindCaches(model)) return failure;
     if (auto failure = CheckComplete()) return failure;
     auto program = exec::Program::Compile(graph_, OptionsFor(model));
-    if (!program.ok()) return FailureOf(program.status());
+    if (!program.ok()) return NotRun(program.status());
     program_ = *program;
     if (flags_.trace) io_.Results().flush();  // keep the progress line away from the trace
     if (flags_.trace) TraceAliasing();
@@ -84,12 +87,10 @@ class Runner {
     }
     memory_ = session.memory();
     if (const absl::Status may = MayWrite(model); !may.ok()) {
-      Failure failure = FailureOf(may);
-      failure.code = kUnwritable;
-      return failure;
+      return Failure{kUnwritable, may};
     }
     const absl::Status written = WriteOutputs(files_);
-    if (!written.ok()) return Failure{kUnwritable, std::string(written.message())};
+    if (!written.ok()) return Failure{kUnwritable, written};
     return std::nullopt;
   }
 
@@ -147,7 +148,7 @@ class Runner {
       feeds_.emplace_back();
       if (folder.empty()) continue;
       auto feeds = ReadInputs(In(folder, k), *graph_);
-      if (!feeds.ok()) return Failure{kUnreadable, std::string(feeds.status().message())};
+      if (!feeds.ok()) return FailureOf(feeds.status());
       feeds_.back() = *std::move(feeds);
     }
     return std::nullopt;
@@ -158,7 +159,7 @@ class Runner {
   std::optional<Failure> FindCaches(const Model& model) {
     bool broken = false;
     const auto manifest = ManifestOf(io_, "", model, &broken);
-    if (broken) return Failure{kUnreadable, "its manifest cannot be read"};
+    if (broken) return Failure{kUnreadable, absl::OkStatus()};
     if (manifest) {
       for (const ManifestCache& c : manifest->caches) pairs_.push_back({c.input, c.output});
       for (size_t k = 1; k < feeds_.size(); ++k) {
@@ -196,9 +197,9 @@ class Runner {
         const bool threaded = k > 0 && std::any_of(pairs_.begin(), pairs_.end(),
                                                    [&](const auto& p) { return p.input == name; });
         if (threaded || feeds_[k].count(name) > 0) continue;
-        return Failure{kUsage,
-                       fmt::format("{}no value for input {}; give it with --inputs or --steps",
-                                   names_[k].empty() ? "" : "step " + names_[k] + ": ", name)};
+        return Failure{kUsage, absl::InvalidArgumentError(fmt::format(
+                                   "{}no value for input {}; give it with --inputs or --steps",
+                                   names_[k].empty() ? "" : "step " + names_[k] + ": ", name))};
       }
     }
     return std::nullopt;
@@ -225,9 +226,7 @@ class Runner {
   std::optional<Failure> Step(size_t k, exec::Session& session) {
     exec::Fetches fetches;
     if (const auto status = session.Step(feeds_[k], &fetches); !status.ok()) {
-      Failure failure = FailureOf(status);
-      if (!names_[k].empty()) failure.text = fmt::format("step {}: {}", names_[k], failure.text);
-      return failure;
+      return NotRun(names_[k].empty() ? status : Prefixed("step " + names_[k], status));
     }
     for (const exec::CachePair& pair : pairs_) {
       auto cache = session.Cache(pair.input);
@@ -237,7 +236,7 @@ class Runner {
     exec::Fetches expected;
     if (!flags_.expect.empty()) {
       auto read = ReadOutputs(In(flags_.expect, k), *graph_);
-      if (!read.ok()) return Failure{kUnreadable, std::string(read.status().message())};
+      if (!read.ok()) return FailureOf(read.status());
       expected = *std::move(read);
     }
     lines_.push_back({names_[k], {}});
@@ -245,9 +244,8 @@ class Runner {
       const std::string& name = graph_->name(v);
       const exec::View& view = fetches[name].view();
       if (view.type < 0) {
-        return Failure{kInconclusive, fmt::format("output {} is no tensor: only tensors are "
-                                                  "compared and written",
-                                                  name)};
+        return NotRun(absl::UnimplementedError(
+            fmt::format("output {} is no tensor: only tensors are compared and written", name)));
       }
       OutputLine line{name, ElementTypeName(view.type), exec::ShapeString(view.shape), {}};
       if (const auto want = expected.find(name); want != expected.end()) {
@@ -358,14 +356,14 @@ class Runner {
 
 int RunRun(const RunFlags& flags, Io io) {
   if (!flags.inputs.empty() && !flags.steps.empty()) {
-    Complain(io, "run", "--inputs and --steps exclude each other");
+    Complain(io, "", "--inputs and --steps exclude each other");
     return kUsage;
   }
   const auto model = Load(io, flags.model, flags.common);
   if (!model) return kUnreadable;
   Runner runner(flags, io);
   if (const auto failure = runner.Run(*model)) {
-    Complain(io, flags.model, failure->text);
+    if (!failure->status.ok()) Complain(io, flags.model, failure->status);
     return failure->code;
   }
   runner.Print();

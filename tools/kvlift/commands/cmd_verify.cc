@@ -90,6 +90,9 @@ std::string RelationsText(const std::vector<Manifest>& relations, size_t judged)
   return text;
 }
 
+constexpr char kComparedWithItself[] =
+    "BEFORE and AFTER are the same model: it is compared with itself\n";
+
 // A verdict and what it is about. `inferred` has the relations that the graphs allow, if no
 // manifest gave one; the verdict is about the one at `judged`.
 struct Judged {
@@ -97,13 +100,15 @@ struct Judged {
   const VerifyReport& report;
   const std::vector<Manifest>& inferred;
   size_t judged;
+  bool same;  // the two models are one
 };
 
 // Returns the verdict in any format but html.
 std::string InFormat(const std::string& format, const Judged& about, const Style& style) {
-  const auto& [flags, report, inferred, judged] = about;
+  const auto& [flags, report, inferred, judged, same] = about;
   if (format == "json") {
     auto document = VerifyDocument(report);
+    if (same) document["same_model"] = true;
     if (!inferred.empty()) document["relation"] = ToJson(inferred[judged]);
     for (size_t k = 0; inferred.size() > 1 && k < inferred.size(); ++k) {
       if (k != judged) document["other_relations"].push_back(ToJson(inferred[k]));
@@ -117,7 +122,8 @@ std::string InFormat(const std::string& format, const Judged& about, const Style
   if (format == "github") {
     return GithubAnnotations(VerifyDiagnostics(report, flags.before, flags.after));
   }
-  return (inferred.empty() ? "" : RelationsText(inferred, judged)) +
+  return (same ? kComparedWithItself : "") +
+         (inferred.empty() ? "" : RelationsText(inferred, judged)) +
          VerifyText(report, flags.common.verbose, style);
 }
 
@@ -126,7 +132,7 @@ std::string InFormat(const std::string& format, const Judged& about, const Style
 int RunVerify(const VerifyFlags& flags, Io io) {
   const auto pair = LoadPair(io, flags.before, flags.after, flags.manifest, flags.common);
   if (!pair) return kUnreadable;
-  const auto& [before, after, relation, inferred] = *pair;
+  const auto& [before, after, relation, inferred, same] = *pair;
   VerifyOptions options;
   options.full = flags.plan == "full";
   options.seed = flags.seed;
@@ -164,7 +170,7 @@ int RunVerify(const VerifyFlags& flags, Io io) {
       return kUnwritable;
     }
   }
-  const Judged about = {flags, *report, inferred, judged};
+  const Judged about = {flags, *report, inferred, judged, same};
   const Manifest& shown = inferred.empty() ? relation : inferred[judged];
   const auto in_format = [&, &source = before, &converted = after](
                              const std::string& format) -> absl::StatusOr<std::string> {

@@ -2,6 +2,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "kvlift/cli.h"
 #include "kvlift/fleet/result.h"
 
 namespace kvlift::cli {
@@ -35,10 +36,9 @@ void AddFleetFlags(CLI::App* app, FleetFlags* flags) {
   app->add_option("-o,--output", flags->output, "The folder of results")->required();
   app->add_option("--jobs", flags->jobs, "Models at once; 0: as the machine has processors")
       ->check(CLI::Range(0, kMostJobs));
-  app->add_option("--memory", flags->memory_gib, "GiB that each may allocate")
-      ->check(CLI::PositiveNumber);
+  app->add_option("--memory", flags->memory_gib, "GiB that each may allocate")->check(AboveZero());
   app->add_option("--timeout", flags->timeout_seconds, "Seconds for each model")
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   app->add_option("--shard", flags->shard, "I/N: every N-th model of the list, from the I-th on")
       ->check(IsShard);
   app->add_option("--converted", flags->converted,

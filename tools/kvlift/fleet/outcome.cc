@@ -198,7 +198,7 @@ bool Judge(const ProcessEnd& end, const ProcessOutput& printed, FleetResult* res
   std::sort(r.codes.begin(), r.codes.end());
   r.codes.erase(std::unique(r.codes.begin(), r.codes.end()), r.codes.end());
   r.reason = Shorten(ToValidUtf8(r.reason), kMostReasonBytes);
-  return whole;
+  return whole && r.exit_code != kUnreadable;
 }
 
 }  // namespace kvlift::cli

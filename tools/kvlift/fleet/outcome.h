@@ -16,7 +16,8 @@ struct ProcessOutput {
 };
 
 // Sets outcome, exit code, codes, reason, time and memory of `result`, whose command and limits are
-// set already. Returns true if the process has printed the document of its command.
+// set already. Returns true if the process has printed the document of its command about a model
+// that can be read.
 bool Judge(const ProcessEnd& end, const ProcessOutput& printed, FleetResult* result);
 
 }  // namespace kvlift::cli

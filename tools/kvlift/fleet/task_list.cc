@@ -4,9 +4,11 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -14,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "fmt/format.h"
 #include "onnxio/files/errno_status.h"
 
@@ -35,6 +38,19 @@ std::string Opened(const fs::path& folder, const std::string& name) {
   return path.rfind('-', 0) == 0 ? "./" + path : path;
 }
 
+// Returns the name of a file as results hold it, which are UTF-8: a byte that is none becomes
+// "\xNN".
+std::string Named(std::string_view file) {
+  std::string name;
+  while (!file.empty()) {
+    const Utf8Char c = FirstUtf8Char(file);
+    name += c.well_formed ? std::string(c.bytes)
+                          : fmt::format("\\x{:02x}", static_cast<uint8_t>(c.bytes[0]));
+    file.remove_prefix(c.bytes.size());
+  }
+  return name;
+}
+
 // Returns a name below the folder of results: neither absolute nor with "..", without an extension.
 std::string StemOf(const std::string& model) {
   fs::path stem;
@@ -52,35 +68,35 @@ class Collector {
 
   void Add(const fs::path& folder, const std::string& model, const std::string& after,
            const std::string& where) {
-    if (!seen_.emplace(model, after).second) {
-      list_.notes.push_back(fmt::format("{}{} is named twice; it is taken once", where, model));
-      return;
-    }
     FleetTask task;
-    task.model = model;
+    task.model = Named(model);
     task.path = Opened(folder, model);
-    task.after = after;
+    task.after = Named(after);
     if (!after.empty()) task.after_path = Opened(folder, after);
-    Push(std::move(task));
+    if (IsNew(task)) {
+      Push(std::move(task));
+    } else {
+      list_.notes.push_back(fmt::format("{}{} is named twice; it is taken once", where, model));
+    }
   }
 
   // Adds a model with what it was converted to; without a conversion it is left out.
   void AddConverted(const fs::path& folder, const std::string& model) {
-    const auto found = query_.converted.find(model);
+    FleetTask task;
+    task.model = Named(model);
+    task.path = Opened(folder, model);
+    const auto found = query_.converted.find(task.model);
     if (found == query_.converted.end()) {
       ++unconverted_;
       return;
     }
-    if (!seen_.emplace(model, found->second).second) return;
-    FleetTask task;
-    task.model = model;
-    task.path = Opened(folder, model);
     task.after = found->second;
     task.after_path = Opened(query_.output, found->second);
-    Push(std::move(task));
+    if (IsNew(task)) Push(std::move(task));
   }
 
   absl::StatusOr<TaskList> Finish() {
+    KV_RETURN_IF_ERROR(alike_);
     if (unconverted_ > 0) {
       list_.notes.push_back(
           fmt::format("{} models were not converted; they are left out", unconverted_));
@@ -96,6 +112,17 @@ class Collector {
   }
 
  private:
+  // Returns false for a task that there is already, by the names in its result.
+  bool IsNew(const FleetTask& task) {
+    const auto [there, fresh] =
+        seen_.emplace(std::pair(task.model, task.after), std::pair(task.path, task.after_path));
+    if (!fresh && there->second != std::pair(task.path, task.after_path)) {
+      alike_ = absl::InvalidArgumentError(
+          fmt::format("two models have the name {} in the results; rename one", task.model));
+    }
+    return fresh;
+  }
+
   void Push(FleetTask task) {
     task.index = list_.tasks.size() + 1;
     const std::string stem = StemOf(task.model);
@@ -107,7 +134,8 @@ class Collector {
 
   const TaskQuery& query_;
   TaskList list_;
-  std::set<std::pair<std::string, std::string>> seen_;
+  std::map<std::pair<std::string, std::string>, std::pair<std::string, std::string>> seen_;
+  absl::Status alike_;  // two tasks that results could not tell apart
   std::set<std::string> stems_;
   size_t unconverted_ = 0;
 };

@@ -12,7 +12,8 @@ namespace kvlift::cli {
 // One model, or one pair of models for `verify`.
 struct FleetTask {
   size_t index = 0;  // place in the whole list, from 1
-  // As the list names them, or relative to the folder. `after` is empty except for `verify`.
+  // As the list names them, or relative to the folder, in UTF-8: bytes of a name that are none
+  // stand as "\xNN". `after` is empty except for `verify`.
   std::string model, after;
   // The same files, as a process in the current folder opens them.
   std::string path, after_path;
@@ -37,7 +38,7 @@ struct TaskList {
 
 // Reads the list, or searches the folder. Returns NotFound or PermissionDenied if the source cannot
 // be read, and InvalidArgument with the number of the line if a line of the list cannot be
-// understood or if there are no models.
+// understood, if results could not tell two models apart, or if there are no models.
 absl::StatusOr<TaskList> ReadTasks(const TaskQuery& query);
 
 }  // namespace kvlift::cli

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "base/coded.h"
 #include "contract/manifest_text.h"
 #include "fmt/format.h"
 #include "kvlift/commands/cmd_verify_infer.h"
@@ -56,15 +57,12 @@ bool IsOfAnotherConversion(Manifest beside, const Model& model) {
 
 }  // namespace
 
-std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model& model,
-                                   bool* broken) {
-  *broken = false;
+absl::StatusOr<std::optional<Manifest>> ReadManifest(Io& io, const std::string& given,
+                                                     const Model& model) {
   const std::string path = given.empty() ? ManifestPathFor(model.path) : given;
   const auto text = ReadText(path);
   if (!text.ok() && !(given.empty() && absl::IsNotFound(text.status()))) {
-    Complain(io, path, text.status());
-    *broken = true;
-    return std::nullopt;
+    return Coded("KV033", Prefixed(path, text.status()));
   }
   auto manifest = text.ok() ? ManifestFromJson(*text) : ManifestFromMetadata(*model.proto);
   if (manifest.ok()) {
@@ -73,24 +71,31 @@ std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model
     }
     return *std::move(manifest);
   }
-  if (text.ok() || !absl::IsNotFound(manifest.status())) {
-    Complain(io, text.ok() ? path : model.path, manifest.status());
-    *broken = true;
-  }
+  if (!text.ok() && absl::IsNotFound(manifest.status())) return std::nullopt;
+  return Coded("KV033", Prefixed(text.ok() ? path : model.path, manifest.status()));
+}
+
+std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model& model,
+                                   bool* broken) {
+  auto manifest = ReadManifest(io, given, model);
+  *broken = !manifest.ok();
+  if (manifest.ok()) return *std::move(manifest);
+  Complain(io, "", manifest.status());
   return std::nullopt;
 }
 
 namespace {
 
-// Finds the manifest: the file given, else the one beside AFTER, else its metadata, else what can
-// be inferred from the models. Returns nullopt, after a line on err, if it cannot be read.
-std::optional<Manifest> FindRelation(Io& io, const std::string& given, const Model& before,
-                                     const Model& after, std::vector<Manifest>* inferred) {
-  bool broken = false;
-  auto manifest = ManifestOf(io, given, after, &broken);
-  if (manifest || broken) return manifest;
-  *inferred = InferRelations(before, after);
-  return inferred->front();
+// Returns true if two models are one file, or files of equal bytes that name no others.
+bool AreTheSame(const Model& before, const Model& after) {
+  struct stat first {
+  }, second{};
+  if (stat(before.path.c_str(), &first) == 0 && stat(after.path.c_str(), &second) == 0 &&
+      first.st_dev == second.st_dev && first.st_ino == second.st_ino) {
+    return true;
+  }
+  return before.external_bytes == 0 && after.external_bytes == 0 &&
+         before.Sha256() == after.Sha256();
 }
 
 }  // namespace
@@ -101,11 +106,21 @@ std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::
   if (!first) return std::nullopt;
   auto second = Load(io, after, flags);
   if (!second) return std::nullopt;
+  const bool same = AreTheSame(*first, *second);
+  std::optional<Manifest> relation;
+  // The manifest of a conversion relates it to its source, and says nothing of it and itself.
+  if (!same || !manifest.empty()) {
+    bool broken = false;
+    relation = ManifestOf(io, manifest, *second, &broken);
+    if (broken) return std::nullopt;
+  }
   std::vector<Manifest> inferred;
-  auto relation = FindRelation(io, manifest, *first, *second, &inferred);
-  if (!relation) return std::nullopt;
-  return ModelPair{*std::move(first), *std::move(second), *std::move(relation),
-                   std::move(inferred)};
+  if (!relation) {
+    inferred = InferRelations(*first, *second);
+    relation = inferred.front();
+  }
+  return ModelPair{*std::move(first), *std::move(second), *std::move(relation), std::move(inferred),
+                   same};
 }
 
 std::optional<Converted> LoadConverted(Io& io, const std::string& path, const std::string& manifest,

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "contract/manifest.h"
 #include "kvlift/cli.h"
 #include "verify/judge/verify.h"
@@ -17,14 +18,20 @@ struct ModelPair {
   Manifest relation;
   // If no manifest gave the relation: all relations that the graphs allow.
   std::vector<Manifest> inferred;
+  // Both are one model, so that a manifest beside it relates it to another one.
+  bool same = false;
 };
 // Returns nullopt, after a line on err, if a model or the manifest cannot be read. An empty
-// `manifest` means: the manifest beside a model, its metadata, or an inferred relation.
+// `manifest` means: the manifest beside AFTER, its metadata, or an inferred relation.
 std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::string& after,
                                   const std::string& manifest, const CommonFlags& flags);
 
 // Returns the manifest in the file `given`, beside the model, or in its metadata; nullopt if there
-// is none. Sets *broken, after a line on err, if there is one that cannot be read.
+// is none. The message of an error starts with the path of what cannot be read. A line on err says
+// that the manifest beside a model is of another conversion.
+absl::StatusOr<std::optional<Manifest>> ReadManifest(Io& io, const std::string& given,
+                                                     const Model& model);
+// Does the same. Sets *broken, after a line on err, if there is one that cannot be read.
 std::optional<Manifest> ManifestOf(Io& io, const std::string& given, const Model& model,
                                    bool* broken);
 

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/coded.h"
 #include "base/status.h"
 #include "fmt/format.h"
 #include "kvlift/inputs/npy.h"
@@ -132,9 +133,7 @@ bool SameNumber(double actual, double expected, double rtol, double atol) {
   return std::abs(actual - expected) <= atol + rtol * std::abs(expected);
 }
 
-}  // namespace
-
-absl::StatusOr<exec::Feeds> ReadInputs(const std::string& folder, const Graph& graph) {
+absl::StatusOr<exec::Feeds> Inputs(const std::string& folder, const Graph& graph) {
   KV_ASSIGN_OR_RETURN(const std::vector<fs::path> paths, Entries(folder));
   const auto inputs = graph.graph_inputs();
   exec::Feeds feeds;
@@ -162,7 +161,7 @@ absl::StatusOr<exec::Feeds> ReadInputs(const std::string& folder, const Graph& g
   return feeds;
 }
 
-absl::StatusOr<exec::Fetches> ReadOutputs(const std::string& folder, const Graph& graph) {
+absl::StatusOr<exec::Fetches> Outputs(const std::string& folder, const Graph& graph) {
   KV_ASSIGN_OR_RETURN(const std::vector<fs::path> paths, Entries(folder));
   const auto outputs = graph.graph_outputs();
   exec::Fetches expected;
@@ -181,6 +180,22 @@ absl::StatusOr<exec::Fetches> ReadOutputs(const std::string& folder, const Graph
     return absl::InvalidArgumentError(fmt::format("{} holds no output_K.pb", folder));
   }
   return expected;
+}
+
+// Gives an error the code of files of values.
+template <typename Values>
+absl::StatusOr<Values> OrCoded(absl::StatusOr<Values> values) {
+  return values.ok() ? std::move(values) : CodedIfNone("KV034", values.status());
+}
+
+}  // namespace
+
+absl::StatusOr<exec::Feeds> ReadInputs(const std::string& folder, const Graph& graph) {
+  return OrCoded(Inputs(folder, graph));
+}
+
+absl::StatusOr<exec::Fetches> ReadOutputs(const std::string& folder, const Graph& graph) {
+  return OrCoded(Outputs(folder, graph));
 }
 
 namespace {
@@ -224,8 +239,8 @@ absl::Status WriteOutputs(const std::vector<OutputFile>& files) {
       if (fs::create_directory(*folder, error)) {
         made.push_back(*folder);
       } else if (error) {
-        status =
-            absl::PermissionDeniedError(fmt::format("{}: {}", folder->string(), error.message()));
+        status = Coded("KV501", absl::PermissionDeniedError(
+                                    fmt::format("{}: {}", folder->string(), error.message())));
       }
     }
   }
@@ -235,7 +250,9 @@ absl::Status WriteOutputs(const std::vector<OutputFile>& files) {
   return status;
 }
 
-absl::StatusOr<std::vector<std::string>> StepFolders(const std::string& folder) {
+namespace {
+
+absl::StatusOr<std::vector<std::string>> Steps(const std::string& folder) {
   KV_ASSIGN_OR_RETURN(const std::vector<fs::path> paths, Entries(folder));
   std::vector<std::pair<int64_t, std::string>> steps;
   for (const fs::path& path : paths) {
@@ -252,6 +269,12 @@ absl::StatusOr<std::vector<std::string>> StepFolders(const std::string& folder) 
   names.reserve(steps.size());
   for (auto& [number, name] : steps) names.push_back(std::move(name));
   return names;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> StepFolders(const std::string& folder) {
+  return OrCoded(Steps(folder));
 }
 
 Comparison Compare(const exec::View& actual, const exec::View& expected, std::optional<double> rtol,

@@ -1,6 +1,7 @@
 #include "kvlift/reduce/reduce_text.h"
 
 #include "base/escape.h"
+#include "base/findings.h"
 #include "fmt/format.h"
 #include "kvlift/cli.h"
 #include "report/text/bytes.h"
@@ -25,12 +26,25 @@ ordered_json SizeJson(const SubjectSize& size) {
   return {{"nodes", size.nodes}, {"bytes", size.bytes}};
 }
 
-// Returns a sentence about what the command shows.
+// Returns what the command says, as the end of a sentence: "verify still says different with
+// KV404".
+std::string StillSays(const ReduceResult& result) {
+  const char* command = result.pair ? "verify" : "convert";
+  return result.property.Word() == "crash"
+             ? fmt::format("{} still ends in {}", command, result.property.Text())
+             : fmt::format("{} still says {}", command, result.property.Text());
+}
+
+// Returns what the command shows, as the end of a sentence that begins with the command.
 std::string Expectation(const ReduceResult& result) {
-  const std::string& word = result.property.Word();
-  if (word == "crash") return fmt::format("kvlift ends with {}.", result.property.Text());
-  if (!result.pair) return fmt::format("kvlift says that the model is {}.", result.property.Text());
-  return fmt::format("kvlift says that the pair is {}.", result.property.Text());
+  const std::string property = result.property.Text();
+  const std::string what =
+      result.property.Word() == "crash"
+          ? fmt::format("end in {}", property)
+          : fmt::format("say that {} {}", result.pair ? "the pair is" : "the model is", property);
+  const FindingInfo* info = FindFinding(result.property.code());
+  return fmt::format("makes kvlift {} {}{}", kVersion, what,
+                     info == nullptr ? "" : fmt::format(" ({})", info->message));
 }
 
 }  // namespace
@@ -43,28 +57,28 @@ std::string CommandOf(const ReduceResult& result) {
 }
 
 std::string ReadmeOf(const ReduceResult& result) {
+  const char* what = result.pair ? "this pair of models" : "this model";
   std::string text = fmt::format("# {}: {}\n\n", result.pair ? "A pair of models" : "A model",
                                  result.property.Text());
   text += fmt::format(
-      "`kvlift reduce` made {} small. In this folder,\n\n```sh\n{}\n```\n\nshows what is to be "
-      "seen "
-      "with kvlift {}. {}\n\n",
-      result.pair ? "this pair" : "this model", EscapeTerminal(CommandOf(result)), kVersion,
-      Expectation(result));
-  if (!result.observed.empty()) {
-    text += fmt::format("What it says:\n\n```text\n{}\n```\n\n", EscapeTerminal(result.observed));
-  }
+      "`kvlift reduce` made {} out of a larger one, by taking away what is not needed to see\n"
+      "this. In this folder,\n\n```sh\n{}\n```\n\n{}",
+      what, EscapeTerminal(CommandOf(result)), Expectation(result));
+  text += result.observed.empty()
+              ? ".\n\n"
+              : fmt::format(":\n\n```text\n{}\n```\n\n", EscapeTerminal(result.observed));
   text += fmt::format(
-      "| | nodes | bytes |\n| --- | --- | --- |\n| given | {} | {} |\n| here | {} | {} |\n\n",
+      "| | nodes | bytes |\n| --- | --- | --- |\n| given | {} | {} |\n| in this folder | {} | {} "
+      "|\n\n",
       result.before.nodes, result.before.bytes, result.after.nodes, result.after.bytes);
-  if (result.pair) {
-    text +=
-        "`before.onnx` is the source, `after.onnx` its conversion, and `after.kv.json` says how "
-        "the "
-        "inputs\nand outputs of the two correspond. Numbers of nodes and bytes are sums over both "
-        "models.\n";
+  text += result.pair ? "`before.onnx` is the source, `after.onnx` its conversion, and "
+                        "`after.kv.json` says how the inputs\nand outputs of the two correspond. "
+                        "Numbers are sums over both models; nodes in bodies of If, Loop\nand Scan "
+                        "are counted.\n"
+                      : "Nodes in bodies of If, Loop and Scan are counted.\n";
+  if (!result.complete) {
+    text += "The search ended when its time (`--budget`) was over; something smaller may exist.\n";
   }
-  if (!result.complete) text += "The time was over before nothing smaller was found.\n";
   return text;
 }
 
@@ -100,10 +114,12 @@ std::string TextOf(const ReduceResult& result) {
   for (const std::string& file : result.outputs) {
     text += fmt::format("wrote {}\n", EscapeTerminal(file));
   }
-  if (!result.complete) text += "the time was over before nothing smaller was found\n";
-  return text + fmt::format("reduced: {} -> {} nodes, {} -> {}, still {}\n", result.before.nodes,
+  if (!result.complete) {
+    text += "the time of --budget was over; something smaller may exist\n";
+  }
+  return text + fmt::format("reduced: {} -> {} nodes, {} -> {}; {}\n", result.before.nodes,
                             result.after.nodes, BytesText(result.before.bytes),
-                            BytesText(result.after.bytes), result.property.Text());
+                            BytesText(result.after.bytes), StillSays(result));
 }
 
 }  // namespace kvlift::cli
