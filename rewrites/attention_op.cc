@@ -147,8 +147,9 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   facts.extents[1] = q.shape[1];
   site.mask.keys = k.shape[2];
   if (!ReadMask(forms, node, facts, &site)) {
-    return refuse("KV211", "needs a mask whose rank is known, and a number of valid keys for each "
-                           "sequence");
+    return refuse("KV211",
+                  "needs a mask whose rank is known, and a number of valid keys for each "
+                  "sequence");
   }
   return Result::Match(std::move(site));
 }

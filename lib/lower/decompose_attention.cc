@@ -132,8 +132,8 @@ class Decomposer {
                       {MakeAttribute("allowzero", int64_t{1})});
   }
 
-  // Returns the queries times the scale. Half precision may have no number that is the scale, so the
-  // product is rounded and the scale is not.
+  // Returns the queries times the scale. Half precision may have no number that is the scale, so
+  // the product is rounded and the scale is not.
   std::string Scaled(const std::string& q, double scale) {
     int exponent = 0;
     const bool power_of_two = std::abs(std::frexp(scale, &exponent)) == 0.5;

@@ -77,7 +77,8 @@ class Correspondence {
   void SetFoldedTwin(ValueId after, ValueId before, int64_t heads, Grounds grounds);
   // Sets a twin that is [B, N, S, D] in one model and [B, S, N * D] in the other, with D = `size`.
   void SetJoinedTwin(ValueId after, ValueId before, sym::Expr size, Grounds grounds);
-  // Sets a twin that is [B, N / G, G * S, D] in the converted model and [B, S, N * D] in the source.
+  // Sets a twin that is [B, N / G, G * S, D] in the converted model and [B, S, N * D] in the
+  // source.
   void SetStackedJoinedTwin(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,
                             sym::Expr size, Grounds grounds);
   // Returns what translations and comparisons since the last call rest on, and forgets it.

@@ -17,8 +17,8 @@ std::string Positions(const std::string& queries, const std::string& past,
 std::string InOrder(const std::string& past, const std::string& tokens, Writer& w);
 // The mask [S, P + S] of a sliding window: key t is visible to token s if t > P + s - window.
 std::string InWindow(int64_t window, const std::string& past, const std::string& tokens, Writer& w);
-// Returns the slots of a buffer to which new rows are written first, int64 [B]: `last` + 1 - S, or 0
-// where that is negative, as in a padded prompt. `last` holds integers of any type.
+// Returns the slots of a buffer to which new rows are written first, int64 [B]: `last` + 1 - S, or
+// 0 where that is negative, as in a padded prompt. `last` holds integers of any type.
 std::string FirstSlots(const std::string& last, const std::string& tokens, Writer& w);
 // Returns the slots of the new rows, int64 [B, S]. first: FirstSlots.
 std::string Slots(const std::string& first, const std::string& tokens, Writer& w);

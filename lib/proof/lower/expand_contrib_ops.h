@@ -18,7 +18,8 @@ struct LengthClaim {
   int64_t less = 0;     // every element of `value` is P + S - less
 };
 
-// What a GroupQueryAttention over a buffer asks of its host: no sequence is longer than the longest.
+// What a GroupQueryAttention over a buffer asks of its host: no sequence is longer than the
+// longest.
 struct LengthBound {
   std::string value;  // every element is less than
   std::string bound;  // the one element of this value

@@ -42,6 +42,19 @@ void EmitViews(EmitState& s, internal::Control& control) {
   }
 }
 
+// Reads the capacities of the source's buffers on the axes that they have in the result.
+void BindCapacities(EmitState& s) {
+  s.nodes.set_scope("shared");
+  for (const PlannedCache& cache : s.plan.caches) {
+    if (cache.grows() || !cache.placement.moved) continue;
+    const sym::Expr slots = s.forms.Of(cache.pair.past).shape[cache.axis];
+    if (slots->kind() != sym::Kind::kDim) continue;
+    const std::string& past = s.graph.name(cache.pair.past);
+    s.emitter.BindDim(slots->dim(),
+                      {s.nodes.Extent(past, cache.placement.axis, "capacity"), false});
+  }
+}
+
 absl::Status EmitOperands(EmitState& s) {
   s.nodes.set_scope("shared");
   for (const RederivedOperand& operand : s.plan.operands) {
@@ -61,6 +74,7 @@ absl::StatusOr<EmittedPlan> EmitPlan(const Analysis& a, const ConversionPlan& pl
   EmitState s(a, plan);
   internal::Control control(s);
   KV_RETURN_IF_ERROR(control.Emit());
+  BindCapacities(s);
   KV_RETURN_IF_ERROR(internal::CacheEmitter(s, control).Emit());
   internal::AttentionEmitter attention(s, control);
   for (size_t k = 0; k < a.attention.size(); ++k) {

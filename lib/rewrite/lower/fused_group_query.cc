@@ -1,9 +1,10 @@
-// Lowers GroupQueryAttention of com.microsoft. The operator writes new rows at seqlens_k + 1 - S, or
-// at 0 in a step of total_sequence_length tokens, and its attention is causal. Of a past that grows
-// that index is P if all its rows are valid, which follows from how the graph computes seqlens_k:
-// from a mask of ones, or from shapes. A past that is declared as long as its present is a buffer,
-// whose sequences have indices of their own; no sequence is longer than total_sequence_length. Source: the contrib operator text of ONNX Runtime 1.31,
-// and group_query_attention_helper.h there.
+// Lowers GroupQueryAttention of com.microsoft. The operator writes new rows at seqlens_k + 1 - S,
+// or at 0 in a step of total_sequence_length tokens, and its attention is causal. Of a past that
+// grows that index is P if all its rows are valid, which follows from how the graph computes
+// seqlens_k: from a mask of ones, or from shapes. A past that is declared as long as its present is
+// a buffer, whose sequences have indices of their own; no sequence is longer than
+// total_sequence_length. Source: the contrib operator text of ONNX Runtime 1.31, and
+// group_query_attention_helper.h there.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -229,8 +230,9 @@ std::string Cast(Lowering& l, const std::string& x, int32_t type, std::string_vi
   return l.nodes().Add("Cast", {x}, role, {MakeAttribute("to", int64_t{type})});
 }
 
-// Returns the slots to which a buffer's new rows are written first, int64 [B]: seqlens_k + 1 - S. It
-// is below 0 where a prompt is padded behind a sequence, and the operator writes from slot 0 then.
+// Returns the slots to which a buffer's new rows are written first, int64 [B]: seqlens_k + 1 - S.
+// It is below 0 where a prompt is padded behind a sequence, and the operator writes from slot 0
+// then.
 std::string FirstSlots(Lowering& l, NodeId n) {
   NodeBuilder& nodes = l.nodes();
   const std::string flat = nodes.Add("Reshape", {l.in(n, kSeqlens), nodes.Int64s({-1})}, "last");
@@ -246,8 +248,7 @@ std::string SlotsOfRows(Lowering& l, NodeId n, const std::string& first) {
   NodeBuilder& nodes = l.nodes();
   const std::string added =
       nodes.Add("Squeeze", {l.Length(l.in(n, kQuery), 1, "new_length")}, "new_tokens");
-  const std::string rows =
-      nodes.Add("Range", {nodes.Int64(0), added, nodes.Int64(1)}, "new_rows");
+  const std::string rows = nodes.Add("Range", {nodes.Int64(0), added, nodes.Int64(1)}, "new_rows");
   return nodes.Add("Add", {nodes.Add("Unsqueeze", {first, nodes.Int64s({1})}, "first_slots"), rows},
                    "slots");
 }
@@ -320,9 +321,8 @@ void Rotate(Lowering& l, NodeId n, const Heads& h, const std::string& slots, Pro
 std::string MaskOfBuffer(Lowering& l, NodeId n, const std::string& slots) {
   NodeBuilder& nodes = l.nodes();
   const std::string own = nodes.Add("Unsqueeze", {slots, nodes.Int64s({1, 3})}, "own_slots");
-  const std::string keys =
-      nodes.Add("Range",
-                {nodes.Int64(0), nodes.Int64(l.Extent(n, kPastKey, 2)), nodes.Int64(1)}, "keys");
+  const std::string keys = nodes.Add(
+      "Range", {nodes.Int64(0), nodes.Int64(l.Extent(n, kPastKey, 2)), nodes.Int64(1)}, "keys");
   const std::string seen = nodes.Add("LessOrEqual", {keys, own}, "order");
   const int64_t window = IntAttribute(l.graph().node(n), "local_window_size", -1);
   if (window <= 0) return seen;
@@ -330,8 +330,8 @@ std::string MaskOfBuffer(Lowering& l, NodeId n, const std::string& slots) {
   return nodes.Add("And", {seen, nodes.Add("Greater", {keys, too_far}, "near")}, "seen");
 }
 
-// Returns which keys a new row sees, or what is added to the scores. slots: SlotsOfRows of a buffer;
-// empty: the past grows.
+// Returns which keys a new row sees, or what is added to the scores. slots: SlotsOfRows of a
+// buffer; empty: the past grows.
 std::string Mask(Lowering& l, NodeId n, const std::string& queries, const std::string& slots) {
   if (!slots.empty()) return MaskOfBuffer(l, n, slots);
   NodeBuilder& nodes = l.nodes();

@@ -62,8 +62,8 @@ class Lowering {
   void Report(NodeId n, std::string text);
   // Records that the lowering is equivalent only where all elements of the mask are 1.
   void AllOnes(ValueId mask) { ones_.insert(mask); }
-  // Records that the lowering is equivalent only where every element of one operand is less than the
-  // other one, which has one element.
+  // Records that the lowering is equivalent only where every element of one operand is less than
+  // the other one, which has one element.
   void Within(NodeId n, size_t input, size_t bound);
   // Attributes the nodes that are added from here on to n, in findings and reports.
   void Scope(NodeId n);

@@ -86,8 +86,9 @@ std::vector<PlannedCache> PlanBuffers(const Analysis& a, const ResolvedOptions& 
                    [](const WriteAround&) { return Buffer(SourceRing{}); },
                    [](const Fifo&) { return Buffer(FifoRing{}); }},
         update.how);
-    caches.emplace_back(update, buffer, PlacementOf(options.layout, update,
-                                     HeadsInLastAxis(a, static_cast<int>(k))));
+    caches.emplace_back(
+        update, buffer,
+        PlacementOf(options.layout, update, HeadsInLastAxis(a, static_cast<int>(k))));
   }
   return caches;
 }

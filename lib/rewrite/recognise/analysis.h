@@ -68,10 +68,10 @@ struct Analysis {
 // the analysis is empty. Returns InvalidArgument for a broken model.
 absl::StatusOr<Analysis> Lower(const Model& model);
 // The step "recognise": fills in the rest, from a graph that could be raised. Uses the options
-// only, skip and mode. Caches that TensorScatter writes already stay as they are, unless the options
-// ask for a form of the result, or nothing else is left to convert and an attention over them is
-// spelt out. Returns OutOfRange if the symbolic arithmetic takes more than
-// sym::MaxSteps(). What cannot be converted is in the analysis.
+// only, skip and mode. Caches that TensorScatter writes already stay as they are, unless the
+// options ask for a form of the result, or nothing else is left to convert and an attention over
+// them is spelt out. Returns OutOfRange if the symbolic arithmetic takes more than sym::MaxSteps().
+// What cannot be converted is in the analysis.
 absl::Status Recognise(RuleTable rules, const ConvertOptions& options, Analysis* analysis);
 // Runs both steps.
 absl::StatusOr<Analysis> Analyse(const Model& model, RuleTable rules,

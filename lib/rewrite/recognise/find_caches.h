@@ -12,7 +12,6 @@ enum class WrittenCaches { kStay, kRecognise };
 
 // Fills in caches, updates, states and near misses of an analysis that has a graph and forms, and
 // none of the four. Uses the options only, skip, mode and rounding; may replace the forms.
-void FindCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches written,
-                Analysis& a);
+void FindCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches written, Analysis& a);
 
 }  // namespace kvlift
