@@ -364,10 +364,14 @@ class Hostile(unittest.TestCase):
         ring = [function(f"F{i}", [f"F{(i + 1) % 5}"]) for i in range(5)]
         self.refused(small(call, functions=ring), "KV007")
         self.refused(small(functions=[function("F0", []), function("F0", [])]), "KV007")
-        for domain in ("", "com.microsoft"):
-            named = function("LayerNormalization", [])
+        for domain, name in (("", "LayerNormalization"), ("com.microsoft", "GroupQueryAttention"),
+                             ("com.microsoft", "LayerNormalization")):
+            named = function(name, [])
             named.domain = domain
             self.refused(small(functions=[named]), "KV007")
+        calls = function("FastGelu", ["F0"])
+        calls.domain = "com.microsoft"
+        self.refused(small(functions=[calls, function("F0", [])]), "KV007")
         # 2^60 nodes once inlined.
         bomb = [function(f"F{i}", [f"F{i + 1}"], 2) for i in range(60)] + [function("F60", [])]
         self.refused(small(call, functions=bomb), "KV011")

@@ -112,7 +112,16 @@ absl::StatusOr<onnx::ModelProto> InferShapes(const onnx::ModelProto& model) {
 
 absl::StatusOr<onnx::ModelProto> InlineFunctions(const onnx::ModelProto& model) {
   onnx::ModelProto inlined = model;
-  if (model.functions().empty()) return inlined;
+  google::protobuf::RepeatedPtrField<onnx::FunctionProto> called, kept;
+  for (onnx::FunctionProto& function : *inlined.mutable_functions()) {
+    *(IsBodyOfOperator(function) ? kept : called).Add() = std::move(function);
+  }
+  *inlined.mutable_functions() = std::move(called);
+  const auto keep = [&] { *inlined.mutable_functions() = std::move(kept); };  // IsBodyOfOperator
+  if (inlined.functions().empty()) {
+    keep();
+    return inlined;
+  }
   AddDefaultAttributes(&inlined);
   KV_RETURN_IF_ERROR(Guard("inlining model-local functions", [&] {
     onnx::checker::check_function_call_cycles(inlined);
@@ -123,6 +132,7 @@ absl::StatusOr<onnx::ModelProto> InlineFunctions(const onnx::ModelProto& model) 
         "inlining model-local functions: a function uses an operator set version other than the "
         "model's");
   }
+  keep();
   return inlined;
 }
 

@@ -15,6 +15,8 @@
 namespace kvlift {
 namespace {
 
+constexpr std::string_view kRuntime = "com.microsoft";
+
 // The nodes and calls of a graph or function, bodies included.
 struct Calls {
   int64_t nodes = 0;
@@ -52,7 +54,6 @@ class CallGraph {
 
   absl::Status Check() {
     if (model_.functions().empty()) return absl::OkStatus();
-    constexpr std::string_view kRuntime = "com.microsoft";
     for (const auto& function : model_.functions()) {
       const int index = static_cast<int>(index_.size());
       if (!index_.try_emplace(KeyOf(function, function.name()), index).second) {
@@ -62,7 +63,7 @@ class CallGraph {
         return Wrong("has the name of an operator of ONNX: runtimes choose which one they run",
                      function.name());
       }
-      if (function.domain() == kRuntime) {
+      if (function.domain() == kRuntime && !IsBodyOfOperator(function)) {
         return Wrong(
             "is in ONNX Runtime's domain com.microsoft: runtimes choose which one they run",
             function.name());
@@ -175,9 +176,31 @@ void AddDefaults(const Functions& functions, Nodes* nodes) {
 
 }  // namespace
 
+bool IsBodyOfOperator(const onnx::FunctionProto& function) {
+  static constexpr std::string_view kOperators[] = {"SkipLayerNormalization",
+                                                    "SkipSimplifiedLayerNormalization",
+                                                    "BiasGelu",
+                                                    "FastGelu",
+                                                    "Gelu",
+                                                    "QuickGelu"};
+  if (function.domain() != kRuntime || !function.overload().empty() ||
+      std::find(std::begin(kOperators), std::end(kOperators), function.name()) ==
+          std::end(kOperators)) {
+    return false;
+  }
+  return std::all_of(
+      function.node().begin(), function.node().end(), [](const onnx::NodeProto& node) {
+        const bool has_body =
+            std::any_of(node.attribute().begin(), node.attribute().end(),
+                        [](const auto& a) { return a.has_g() || a.graphs_size() > 0; });
+        return DomainOf(node).empty() && !has_body;
+      });
+}
+
 const onnx::FunctionProto* FindFunction(const onnx::ModelProto& model,
                                         const onnx::NodeProto& node) {
   for (const auto& function : model.functions()) {
+    if (IsBodyOfOperator(function)) continue;
     if (function.name() == node.op_type() && DomainOf(function) == DomainOf(node) &&
         function.overload() == node.overload()) {
       return &function;
@@ -190,6 +213,7 @@ void AddDefaultAttributes(onnx::ModelProto* model) {
   Functions functions;
   const auto declared = model->functions();
   for (const auto& function : declared) {
+    if (IsBodyOfOperator(function)) continue;
     functions[KeyOf(function, function.name())] = &function;
   }
   AddDefaults(functions, model->mutable_graph()->mutable_node());

@@ -8,15 +8,24 @@
 
 namespace kvlift {
 
+// Returns true for the body of an operator of com.microsoft that kvlift knows and leaves in its
+// place, such as SkipLayerNormalization. Exporters add such bodies for runtimes without the
+// operator, and ONNX leaves it to runtimes which of the two they run. kvlift takes the node for the
+// operator and keeps the body in the model: a conversion has the same node with the same body, so
+// either choice of a runtime means the same in both models. The body must call no other function.
+bool IsBodyOfOperator(const onnx::FunctionProto& function);
+
 // Returns InvalidArgument (KV007) for functions that call themselves, are defined twice, or have
-// the name of an operator of ONNX in the imported version: ONNX leaves it to runtimes which of the
-// two a node calls, and its own inliner and reference implementation differ; OutOfRange if calls
+// the name of an operator of ONNX in the imported version, or of com.microsoft unless
+// IsBodyOfOperator: ONNX leaves it to runtimes which of the two a node calls, and its own inliner
+// and reference implementation differ; OutOfRange if calls
 // are nested deeper than Limits::call_depth, or inlining all of them would give more than
 // Limits::nodes.
 absl::Status CheckCallDepth(const onnx::ModelProto& model, const Limits& limits);
 
 // Returns the function that a node calls, which defines the node's operator also if an operator of
-// the same name is known otherwise. Null if the model has no such function.
+// the same name is known otherwise. Null if the model has no such function, and for
+// IsBodyOfOperator.
 const onnx::FunctionProto* FindFunction(const onnx::ModelProto& model, const onnx::NodeProto& node);
 
 // Writes the default attributes that a function declares to each call that omits them, since ONNX's

@@ -407,6 +407,29 @@ void DecideByForms(OpsetRaiser* raiser, onnx::ModelProto* model) {
 
 }  // namespace
 
+namespace {
+
+// Raises the body of a function by itself. Returns false if that is not possible.
+bool RaiseBody(onnx::FunctionProto* function) {
+  onnx::ModelProto alone;
+  *alone.mutable_opset_import() = function->opset_import();
+  *alone.mutable_graph()->mutable_node() = function->node();
+  RaisedOpset raised = RaiseOpset(std::move(alone));
+  if (raised.refusal || raised.model.graph().initializer_size() > 0) return false;
+  *function->mutable_opset_import() = raised.model.opset_import();
+  *function->mutable_node() = raised.model.graph().node();
+  return true;
+}
+
+void RaiseBodies(onnx::ModelProto* model) {
+  auto* functions = model->mutable_functions();
+  for (int k = functions->size() - 1; k >= 0; --k) {
+    if (!RaiseBody(functions->Mutable(k))) functions->DeleteSubrange(k, 1);
+  }
+}
+
+}  // namespace
+
 RaisedOpset RaiseOpset(onnx::ModelProto model) {
   RaisedOpset result{std::move(model), std::nullopt};
   onnx::OperatorSetIdProto* import = nullptr;
@@ -439,6 +462,7 @@ RaisedOpset RaiseOpset(onnx::ModelProto model) {
     return result;
   }
   if (!raiser.undecided().empty()) DecideByForms(&raiser, &result.model);
+  RaiseBodies(&result.model);
   if (result.model.ir_version() < kTargetIrVersion) {
     result.model.set_ir_version(kTargetIrVersion);
   }

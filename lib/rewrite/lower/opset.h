@@ -25,8 +25,10 @@ struct RaisedOpset {
 // that became inputs, Split's num_outputs, Dropout's ratio and unread mask, Scatter's name, Softmax
 // before 13 (Flatten and Reshape around it unless its axis is the last). All others are refused,
 // with the operator's name. Covers nodes in subgraphs. The model must have no model-local
-// functions, and its nodes all required operands (ir/arity.h). A model at opset 24 or later is
-// returned unchanged. Source: ONNX operator schemas and their histories, 1.23.
+// functions but those of IsBodyOfOperator (onnxio/model/functions.h), which are raised as well, and
+// left out if they cannot be; and its nodes must have all required operands (ir/arity.h). A model
+// at opset 24 or later is returned unchanged. Source: ONNX operator schemas and their
+// histories, 1.23.
 RaisedOpset RaiseOpset(onnx::ModelProto model);
 
 }  // namespace kvlift

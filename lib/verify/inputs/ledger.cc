@@ -1,12 +1,15 @@
 #include "verify/inputs/ledger.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "ir/types.h"
+#include "onnxio/model/functions.h"
 #include "verify/inputs/added_sequences.h"
 #include "verify/inputs/cache_claims.h"
 
@@ -102,6 +105,28 @@ std::vector<std::string> KeptDefaults(const Graph& source, const Graph& after) {
   return kept;
 }
 
+// Returns the operators for which the two models bring different bodies, or one of them alone
+// brings one (IsBodyOfOperator): a runtime may run the body or its own operator.
+std::set<std::string> OperatorsOfUnlikeBodies(const Graph& source, const Graph& after) {
+  std::map<std::string, std::string> bodies[2];
+  for (const auto& [graph, own] : {std::pair(&source, &bodies[0]), {&after, &bodies[1]}}) {
+    for (const onnx::FunctionProto& function : graph->model().functions()) {
+      if (!IsBodyOfOperator(function)) continue;
+      onnx::FunctionProto body = function;
+      body.clear_opset_import();  // a conversion raises it where the nodes stay as they are
+      (*own)[function.name()] = body.SerializeAsString();
+    }
+  }
+  std::set<std::string> unlike;
+  for (int k = 0; k < 2; ++k) {
+    for (const auto& [name, body] : bodies[k]) {
+      const auto other = bodies[1 - k].find(name);
+      if (other == bodies[1 - k].end() || other->second != body) unlike.insert(name);
+    }
+  }
+  return unlike;
+}
+
 // Whether no node reads more of a value than its shape.
 bool IsReadForShape(const Graph& graph, const std::string& name) {
   const ValueId v = graph.Find(name);
@@ -131,6 +156,13 @@ Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph&
   }
   for (const std::string& name : KeptDefaults(source, after)) {
     all.Add({AssumptionKind::kOther, name, fmt::format("{} keeps its default", name),
+             AssumptionSource::kHost, false});
+  }
+  for (const std::string& name : OperatorsOfUnlikeBodies(source, after)) {
+    all.Add({AssumptionKind::kOther, name,
+             fmt::format("the runtime runs com.microsoft.{} by its own kernel, not by the function "
+                         "in the model",
+                         name),
              AssumptionSource::kHost, false});
   }
   for (const DroppedInput& dropped : relation.dropped) {
