@@ -176,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(
         "growing_concat_merged_decoder", "growing_concat_merged_one_token",
         "growing_concat_merged_one_token_padding", "growing_concat_merged_swapped",
         "decomposed_attention_heads_folded", "growing_concat_heads_folded",
-        "attention_op_keep_keys_computed", "attention_op_keep_own_valid_length",
+        "attention_op_keep_keys_computed", "attention_op_own_valid_length",
         "attention_op_keep_weights", "decomposed_attention_bias_folded",
         "decomposed_attention_repeat_by_concat", "fixed_buffer_larger_batch",
         "decomposed_attention_keep_heads_interleaved", "decomposed_attention_keep_keys_computed",

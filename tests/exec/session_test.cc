@@ -430,16 +430,17 @@ TEST(ExecSession, ModelLocalFunctionsBindTheirAttributes) {
 // A model defines an operator by a function of its name: in the graph, in bodies and in functions.
 TEST(ExecSession, AFunctionDefinesTheOperatorOfItsName) {
   const std::string functions =
-      "<domain: \"com.microsoft\", opset_import: [\"\": 24]> Gelu (a) => (b) { b = Neg(a) }\n"
+      "<domain: \"com.microsoft\", opset_import: [\"\": 24]> FusedMatMul (a) => (b) { b = Neg(a) "
+      "}\n"
       "<domain: \"com.microsoft\", opset_import: [\"\": 24]>"
       "MatMulNBits (a) => (b) { b = Identity(a) }\n"
       "<domain: \"local\", opset_import: [\"\": 24, \"com.microsoft\": 1]>"
-      "f (a) => (b) { b = com.microsoft.Gelu(a) }";
+      "f (a) => (b) { b = com.microsoft.FusedMatMul(a) }";
   for (const char* nodes :
-       {"y = com.microsoft.Gelu(x)", "y = local.f(x)",
-        "z = com.microsoft.Gelu(x)\n y = com.microsoft.MatMulNBits(z)",
+       {"y = com.microsoft.FusedMatMul(x)", "y = local.f(x)",
+        "z = com.microsoft.FusedMatMul(x)\n y = com.microsoft.MatMulNBits(z)",
         "t = Constant<value = bool {1}>()\n y = If(t)<then_branch = a () => (y1) {"
-        "y1 = com.microsoft.Gelu(x) }, else_branch = b () => (y2) { y2 = Identity(x) }>"}) {
+        "y1 = com.microsoft.FusedMatMul(x) }, else_branch = b () => (y2) { y2 = Identity(x) }>"}) {
     const auto graph = Parse(fmt::format("g (float[2] x) => (float[2] y) {{ {} }}", nodes),
                              functions, "\"\": 24, \"local\": 1, \"com.microsoft\": 1");
     for (const bool bodies : {false, true}) {

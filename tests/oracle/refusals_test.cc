@@ -63,18 +63,19 @@ TEST(OracleClamps, StartsOfASliceThatGoesDown) {
 // A model defines an operator by a function of its name: in the graph, in bodies and in functions.
 TEST(OracleFunctions, DefineTheOperatorOfTheirName) {
   const std::string functions =
-      "<domain: \"com.microsoft\", opset_import: [\"\": 21]> Gelu (a) => (b) { b = Neg(a) }\n"
+      "<domain: \"com.microsoft\", opset_import: [\"\": 21]> FusedMatMul (a) => (b) { b = Neg(a) "
+      "}\n"
       "<domain: \"com.microsoft\", opset_import: [\"\": 21]>"
       "MatMulNBits (a) => (b) { b = Identity(a) }\n"
       "<domain: \"\", opset_import: [\"\": 21]> Late (a) => (b) { b = Identity(a) }\n"
       "<domain: \"local\", opset_import: [\"\": 21, \"com.microsoft\": 1]>"
-      "f (a) => (b) { b = com.microsoft.Gelu(a) }";
+      "f (a) => (b) { b = com.microsoft.FusedMatMul(a) }";
   for (const char* nodes :
-       {"y = com.microsoft.Gelu(x)", "y = local.f(x)",
-        "z = com.microsoft.Gelu(x) y = com.microsoft.MatMulNBits(z)",
-        "z = com.microsoft.Gelu(x) y = ai.onnx.Late(z)",
+       {"y = com.microsoft.FusedMatMul(x)", "y = local.f(x)",
+        "z = com.microsoft.FusedMatMul(x) y = com.microsoft.MatMulNBits(z)",
+        "z = com.microsoft.FusedMatMul(x) y = ai.onnx.Late(z)",
         "t = Constant<value = bool {1}>() y = If(t)<then_branch = a () => (y1) {"
-        "y1 = com.microsoft.Gelu(x) }, else_branch = b () => (y2) { y2 = Identity(x) }>"}) {
+        "y1 = com.microsoft.FusedMatMul(x) }, else_branch = b () => (y2) { y2 = Identity(x) }>"}) {
     const auto model = ParseModelText(
         "<ir_version: 10, opset_import: [\"\": 21, \"local\": 1, \"com.microsoft\": 1]>"
         "g (float[2] x) => (float[2] y) { " +

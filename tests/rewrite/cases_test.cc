@@ -131,10 +131,20 @@ void ExpectAfter(const TextCase& c, const onnx::ModelProto& result) {
   EXPECT_EQ(FirstDifference(*after, result), "") << "converted is\n" << PrintModelText(result);
 }
 
-// Nothing is left to do in a converted model, and it is said so.
-void ExpectDone(const onnx::ModelProto& converted) {
-  const auto again = Convert(AsModel(converted), {}, AllRules());
+// Nothing is left to do in a converted model, and it is said so. An attention that stayed may be
+// converted over the caches that TensorScatter writes now.
+void ExpectDone(const Conversion& first) {
+  const auto again = Convert(AsModel(*first.model), {}, AllRules());
   ASSERT_TRUE(again.ok()) << again.status();
+  const auto converted = [](const Conversion& c) {
+    return std::count_if(c.inspection.attention.begin(), c.inspection.attention.end(),
+                         [](const AttentionReport& attention) { return attention.converted; });
+  };
+  const bool some_stayed = converted(first) < std::ssize(first.inspection.attention);
+  if (some_stayed && again->status == ConvertStatus::kConverted) {
+    EXPECT_GT(converted(*again), 0);
+    return;
+  }
   EXPECT_EQ(again->status, ConvertStatus::kNothing) << Describe(AllReasons(*again));
   EXPECT_FALSE(again->model.has_value());
   for (const CacheReport& cache : again->inspection.caches) {
@@ -163,7 +173,7 @@ class Case : public ::testing::Test {
     ExpectSound(*result->model, "converted");
     ExpectReport(c, *result);
     ExpectAfter(c, *result->model);
-    ExpectDone(*result->model);
+    ExpectDone(*result);
     ExpectRoundTrip(*result->model);
   }
 

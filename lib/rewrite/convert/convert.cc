@@ -140,6 +140,27 @@ Conversion Stopped(Conversion result) {
   return result;
 }
 
+// Returns true if TensorScatter writes all caches already, no attention over them is converted, and
+// no option asks for another form.
+bool IsSettled(const Analysis& a, const ConversionPlan& plan) {
+  const bool written = std::all_of(a.caches.begin(), a.caches.end(),
+                                   [](const AnalysedCache& c) { return c.candidate.converted; });
+  if (!written || AsksForForm(plan.options)) return false;
+  for (size_t k = 0; k < plan.attention.size(); ++k) {
+    if (plan.replaced(k) != nullptr) return false;
+  }
+  return true;
+}
+
+Conversion Settled(const Analysis& a, Conversion result) {
+  result.status = ConvertStatus::kNothing;
+  for (size_t k = 0; k < a.caches.size(); ++k) {
+    result.inspection.caches[k].kind = a.caches[k].candidate.kind;
+    result.inspection.caches[k].reason = a.caches[k].candidate.if_unmatched;
+  }
+  return result;
+}
+
 absl::StatusOr<Conversion> ConvertLowered(const Model& model, const ConvertOptions& options,
                                           RuleTable rules, const StepTrace& trace, Analysis& a) {
   Conversion result;
@@ -173,6 +194,7 @@ absl::StatusOr<Conversion> ConvertLowered(const Model& model, const ConvertOptio
   KV_RETURN_IF_ERROR(trace.Take([&] { return DescribePlan(a, plan); }));
   ReportPlan(plan, &result.inspection);
   if (plan.refusal) return result;
+  if (IsSettled(a, plan)) return Settled(a, std::move(result));
   if (trace.ends(Step::kPlan)) return Stopped(std::move(result));
   KV_RETURN_IF_ERROR(Emit(model, a, plan, &result));
   KV_RETURN_IF_ERROR(trace.Take([&] { return DescribeEmitted(*result.model, result.manifest); }));

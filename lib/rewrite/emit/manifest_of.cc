@@ -169,25 +169,23 @@ std::string WhyNoPadding(const Graph& graph, const NoPadding& why) {
     return fmt::format("{} at {}", graph.node(n).op_type(), graph.NodeName(n));
   };
   return std::visit(
-      Overloaded{[](const StateTakesTokens&) {
-                   return std::string("a state takes in every token of a step: no pads among them");
-                 },
-                 [&](const TokensTogether& together) {
-                   return fmt::format(
-                       "{} takes in all tokens of a step: no padding tokens among them",
-                       at(together.node));
-                 },
-                 [&](const OtherRowsRead& other) {
-                   return fmt::format(
-                       "{} computes with other rows of a step: no padding tokens among them",
-                       at(other.node));
-                 },
-                 [&](const IndexCountsBack& back) {
-                   return fmt::format(
-                       "{} writes the last rows of the valid ones: no padding tokens behind those "
-                       "of a step",
-                       at(back.node));
-                 }},
+      Overloaded{
+          [](const StateTakesTokens&) {
+            return std::string("a state takes in every token of a step: no pads among them");
+          },
+          [&](const TokensTogether& together) {
+            return fmt::format("{} takes in all tokens of a step: no padding tokens among them",
+                               at(together.node));
+          },
+          [&](const OtherRowsRead& other) {
+            return fmt::format(
+                "{} computes with other rows of a step: no padding tokens among them",
+                at(other.node));
+          },
+          [](const IndexCountsBack&) {
+            return std::string(
+                "a step writes the last of the valid rows: no padding tokens behind its own");
+          }},
       why);
 }
 

@@ -96,15 +96,32 @@ std::optional<Finding> RefuseBeforePlanning(const Analysis& a,
 
 namespace {
 
-// Returns the producer of a buffer's present whose write index depends on data and on the number of
-// new tokens; kNoNode if no buffer has such an index.
+// Returns true if some sum in e takes the number of new tokens off a number that is data.
+bool CountsBack(Expr e, const sym::DimSymbol& tokens) {
+  if (e->kind() != sym::Kind::kSum) {
+    auto args = e->args();
+    if (e->kind() == sym::Kind::kSelect) args.remove_prefix(1);  // its condition is no number
+    return std::any_of(args.begin(), args.end(), [&](Expr arg) { return CountsBack(arg, tokens); });
+  }
+  bool takes_off = false, data = false;
+  for (const sym::Term& term : e->terms()) {
+    for (Expr atom : term.atoms) {
+      const bool own = atom->kind() == sym::Kind::kDim && atom->dim() == tokens;
+      takes_off = takes_off || (own && term.coefficient < 0);
+      data = data || (!own && term.coefficient > 0 && !sym::LoadsOf(atom).empty());
+      if (CountsBack(atom, tokens)) return true;
+    }
+  }
+  return takes_off && data;
+}
+
+// Returns the producer of a buffer's present whose write index is a number that is data minus the
+// number of new tokens; kNoNode if no buffer has such an index.
 NodeId FindCountedBack(const Analysis& a) {
   for (const CacheUpdate& update : a.updates) {
     if (update.grows() || update.new_length->kind() != sym::Kind::kDim) continue;
     const Expr start = update.write_index(a.forms->pool());
-    if (sym::ContainsDim(start, update.new_length->dim()) && !sym::LoadsOf(start).empty()) {
-      return update.node;
-    }
+    if (CountsBack(start, update.new_length->dim())) return update.node;
   }
   return kNoNode;
 }
@@ -172,10 +189,15 @@ std::optional<std::string> UniformBuffers(const Analysis& a) {
   if (!fifo && !sym::ContainsIndex(start, 0)) {
     return fmt::format("{} is one slot for all sequences", sym::ToString(start, a.graph.get()));
   }
-  const NodeId n = FindMixing(a);
-  if (n == kNoNode) return std::nullopt;
-  return fmt::format("{} at {} takes in all tokens of a step", a.graph->node(n).op_type(),
-                     a.graph->NodeName(n));
+  if (const NodeId n = FindMixing(a); n != kNoNode) {
+    return fmt::format("{} at {} takes in all tokens of a step", a.graph->node(n).op_type(),
+                       a.graph->NodeName(n));
+  }
+  if (const NodeId n = FindMovedSequences(a); n != kNoNode) {
+    return fmt::format("{} at {} computes with rows of other sequences", a.graph->node(n).op_type(),
+                       a.graph->NodeName(n));
+  }
+  return std::nullopt;
 }
 
 }  // namespace kvlift::internal

@@ -119,7 +119,7 @@ class StorageJudge {
     const onnx::TypeProto::Tensor& type = TypeOf(cache);
     const auto& dims = type.shape().dim();
     if (layout.empty() || layout.back() != 'D' || dims.size() != static_cast<int>(layout.size()) ||
-        !dims.rbegin()->has_dim_value()) {
+        dims.rbegin()->dim_value() < 1) {
       return Because("KV242",
                      fmt::format("needs the elements of a head on the last axis of {}, found the "
                                  "layout {}; --layout bnsd may help",
