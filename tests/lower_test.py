@@ -247,21 +247,6 @@ class LowerTest(unittest.TestCase):
         found, = session(out).run(None, {"q": q, "k": k, "v": v, "n": n})
         np.testing.assert_allclose(found, wanted, atol=4e-3)
 
-    def test_a_scale_that_is_no_number_of_half_precision(self):
-        text = """<ir_version: 12, opset_import: ["" : 24]>
-        g (float16[B,4,S,8] q, float16[B,2,S,8] k, float16[B,2,S,8] v, float16[B,2,32,8] past_k,
-           float16[B,2,32,8] past_v, int64[B] w, int64[B] n)
-          => (float16[B,4,S,8] y, float16[B,2,32,8] key, float16[B,2,32,8] value)
-        { key = TensorScatter(past_k, k, w)
-          value = TensorScatter(past_v, v, w)
-          y = Attention<is_causal = 1, scale = 0.3>(q, key, value, , , , n) }"""
-        for scale in ("0.3", "0.35355339", "0.25"):
-            with self.subTest(scale=scale):
-                path = self.text("scale" + scale, text.replace("0.3>", scale + ">"))
-                out, document = self.lowered(path, "decomposed")
-                self.assertIn(document["equality"], ("proved", "tested"))
-                self.assertNotIn("Attention", operators(out))
-
 
 if __name__ == "__main__":
     unittest.main()

@@ -422,11 +422,6 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "each "
      "step rounds the rows that it is given, and the converted model leaves them as they are.",
      "Begin with an empty cache or with zeros, and hand on what the model returned."},
-    {"KV312", "lengths-within-the-longest", "no sequence is longer than the longest that is stated",
-     "GroupQueryAttention writes a step of total_sequence_length tokens to slot 0, and the "
-     "converted "
-     "model writes where the sequence's own length tells.",
-     "Feed the length of the longest sequence of the batch as total_sequence_length."},
     {"KV320", "one-new-token-with-past", "a step with a past has one new token",
      "The source's branch for such steps was traced with one token and sees no causal order in "
      "several; the converted model does.",

@@ -132,26 +132,12 @@ class Decomposer {
                       {MakeAttribute("allowzero", int64_t{1})});
   }
 
-  // Returns the queries times the scale. Half precision may have no number that is the scale, so
-  // the product is rounded and the scale is not.
-  std::string Scaled(const std::string& q, double scale) {
-    int exponent = 0;
-    const bool power_of_two = std::abs(std::frexp(scale, &exponent)) == 0.5;
-    if (!IsHalfType(site_.type) || power_of_two) {
-      return nodes_.Add("Mul", {q, Scalar(scale)}, "scaled");
-    }
-    const int32_t wide = onnx::TensorProto::FLOAT;
-    const std::string x = Cast(q, site_.type, wide, "wide_query");
-    const std::string product = nodes_.Add("Mul", {x, nodes_.Scalar(scale, wide)}, "wide_scaled");
-    return Cast(product, wide, site_.type, "scaled");
-  }
-
   std::string Scores(const std::string& q, const std::string& k) {
     const auto& node = l_.graph().node(site_.node);
     const double scale = FindAttribute(node, "scale") != nullptr
                              ? FloatAttribute(node, "scale", 1)
                              : 1 / std::sqrt(static_cast<double>(heads_.size));
-    const std::string scaled = Scaled(q, scale);
+    const std::string scaled = nodes_.Add("Mul", {q, Scalar(scale)}, "scaled");
     const std::string columns = nodes_.Add("Transpose", {k}, "columns", {Perm({0, 1, 3, 2})});
     std::string x = nodes_.Add("MatMul", {scaled, columns}, "scores");
     if (const double softcap = FloatAttribute(node, "softcap", 0); softcap != 0) {

@@ -71,9 +71,6 @@ class Expander {
   static void Attend(const onnx::NodeProto& node, std::vector<std::string> operands, int64_t causal,
                      float softcap, int64_t columns, Writer& w, int32_t type = 0);
   static bool HasKnownAttributes(const onnx::NodeProto& node);
-  // Returns the capacity of a GroupQueryAttention's past if its present is declared with the same
-  // one, so that both may share a buffer; 0 otherwise.
-  int64_t Capacity(const onnx::NodeProto& node) const;
   bool GroupQuery(const onnx::NodeProto& node, Writer& w);
   const onnx::TensorProto* ConstantOf(std::string name) const;
   int32_t TypeOf(const onnx::NodeProto& node, std::initializer_list<int> inputs) const;

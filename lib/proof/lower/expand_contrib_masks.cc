@@ -55,35 +55,6 @@ std::string InWindow(int64_t window, const std::string& past, const std::string&
   return w.Name();
 }
 
-std::string FirstSlots(const std::string& last, const std::string& tokens, Writer& w) {
-  w.Node("Reshape", {last, w.Ints({-1})});
-  SetInt(&w.Node("Cast", {w.Name()}), "to", TensorProto::INT64);
-  w.Node("Add", {w.Name(), w.Ints({1}, true)});
-  w.Node("Sub", {w.Name(), tokens});
-  w.Node("Max", {w.Name(), w.Ints({0}, true)});
-  return w.Name();
-}
-
-std::string Slots(const std::string& first, const std::string& tokens, Writer& w) {
-  const std::string count = w.Count(tokens);
-  const std::string column = AsColumn(first, w);
-  w.Node("Add", {column, count});
-  return w.Name();
-}
-
-std::string InBuffer(const std::string& slots, int64_t capacity, int64_t window, Writer& w) {
-  w.Node("Unsqueeze", {slots, w.Ints({1, 3})});
-  const std::string own = w.Name();
-  const std::string keys = w.Count(w.Ints({capacity}));
-  w.Node("LessOrEqual", {keys, own});
-  const std::string order = w.Name();
-  if (window <= 0) return order;
-  w.Node("Sub", {own, w.Ints({window}, true)});
-  w.Node("Greater", {keys, w.Name()});
-  w.Node("And", {order, w.Name()});
-  return w.Name();
-}
-
 std::string OfPadding(const std::string& mask, float low, int32_t type, Writer& w) {
   SetInt(&w.Node("Cast", {mask}), "to", TensorProto::INT64);
   const std::string numbers = w.Name();

@@ -17,14 +17,6 @@ std::string Positions(const std::string& queries, const std::string& past,
 std::string InOrder(const std::string& past, const std::string& tokens, Writer& w);
 // The mask [S, P + S] of a sliding window: key t is visible to token s if t > P + s - window.
 std::string InWindow(int64_t window, const std::string& past, const std::string& tokens, Writer& w);
-// Returns the slots of a buffer to which new rows are written first, int64 [B]: `last` + 1 - S, or
-// 0 where that is negative, as in a padded prompt. `last` holds integers of any type.
-std::string FirstSlots(const std::string& last, const std::string& tokens, Writer& w);
-// Returns the slots of the new rows, int64 [B, S]. first: FirstSlots.
-std::string Slots(const std::string& first, const std::string& tokens, Writer& w);
-// The mask [B, 1, S, M] of a buffer of M slots: slot t is visible to a token in slot p if t <= p
-// and, with a window above 0, t > p - window. slots: Slots.
-std::string InBuffer(const std::string& slots, int64_t capacity, int64_t window, Writer& w);
 // What a key_padding_mask [B, P + S] adds to scores, as [B, 1, 1, P + S] of element type `type`:
 // 0 where it is positive, and `low` elsewhere.
 std::string OfPadding(const std::string& mask, float low, int32_t type, Writer& w);

@@ -225,25 +225,6 @@ bool Expander::HasKnownAttributes(const NodeProto& node) {
   });
 }
 
-int64_t Expander::Capacity(const NodeProto& node) const {
-  constexpr int kPast = 3;
-  int64_t capacity = 0;
-  for (int side = 0; side < 2; ++side) {
-    const auto past = dims_.find(Has(node, kPast + side) ? node.input(kPast + side) : "");
-    if (past == dims_.end() || past->second.size() != 4 || !Gives(node, 1 + side)) return 0;
-    const auto& outputs = plain_.model.graph().output();
-    const auto present = std::find_if(outputs.begin(), outputs.end(), [&](const auto& output) {
-      return output.name() == node.output(1 + side);
-    });
-    if (present == outputs.end()) return 0;
-    const auto& shape = present->type().tensor_type().shape();
-    if (shape.dim_size() != 4 || shape.dim(2).dim_value() != past->second[2]) return 0;
-    if (past->second[2] < 1 || (side == 1 && past->second[2] != capacity)) return 0;
-    capacity = past->second[2];
-  }
-  return capacity;
-}
-
 bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
   constexpr int kPast = 3, kLengths = 5, kTotal = 6, kCosines = 7, kPositions = 9, kScores = 10,
                 kSink = 11, kScale = 12, kNorm = 14;
@@ -274,8 +255,6 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
   // A bias is not combined with the mask of a window, with the mask over quantised rows, or with
   // that of a sink.
   if (Has(node, kScores) && (window > 0 || kept[0].bits != 0 || sinks)) return false;
-  const int64_t capacity = Capacity(node);
-  if (capacity > 0 && Has(node, kScores)) return false;
   std::string query = node.input(0), key = Has(node, 1) ? node.input(1) : "", value;
   if (key.empty()) {
     const int64_t end = (heads + groups) * width;
@@ -298,11 +277,6 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
   }
   const std::string& past = node.input(kPast);
   const std::string length = w.Extent(past, 2), tokens = w.Extent(node.input(0), 1);
-  std::string first, slots;  // of a buffer
-  if (capacity > 0) {
-    first = FirstSlots(node.input(kLengths), tokens, w);
-    slots = Slots(first, tokens, w);
-  }
   if (IntAttribute(node, "do_rotary", 0) != 0) {
     if (!Has(node, kCosines) || !Has(node, kCosines + 1)) return false;
     const auto table = dims_.find(node.input(kCosines));
@@ -310,9 +284,8 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
     const int64_t named = IntAttribute(node, "rotary_embedding_dim", 0);
     if (named != 0 && named != 2 * table->second[1]) return false;
     const bool given = Has(node, kPositions);
-    const std::string positions = given          ? node.input(kPositions)
-                                  : capacity > 0 ? slots
-                                                 : Positions(node.input(0), length, tokens, w);
+    const std::string positions =
+        given ? node.input(kPositions) : Positions(node.input(0), length, tokens, w);
     if (given) plain_.positions.push_back(positions);
     for (std::string* x : {&query, &key}) {
       NodeProto& turned = w.Node("RotaryEmbedding",
@@ -326,16 +299,12 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
     }
   }
   std::string mask = Has(node, kScores) ? node.input(kScores) : "";
-  if (window > 0 && capacity == 0) mask = InWindow(window, length, tokens, w);
-  if (capacity > 0) {
-    plain_.bounds.push_back({node.input(kLengths), node.input(kTotal)});
-  } else {
-    plain_.claims.push_back({node.input(kLengths), past, node.input(0), 1});
-    plain_.claims.push_back({node.input(kTotal), past, node.input(0), 0});
-  }
+  if (window > 0) mask = InWindow(window, length, tokens, w);
+  plain_.claims.push_back({node.input(kLengths), past, node.input(0), 1});
+  plain_.claims.push_back({node.input(kTotal), past, node.input(0), 0});
   const float softcap = FloatAttribute(node, "softcap", 0);
   const bool quantised = kept[0].bits != 0;
-  if (!quantised && !sinks && capacity == 0) {
+  if (!quantised && !sinks) {
     Attend(node, {query, key, value, mask, past, node.input(kPast + 1)}, 1, softcap, heads * width,
            w);
     return true;
@@ -352,13 +321,10 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
   for (int side = 0; side < 2; ++side) {
     const std::string fresh = quantised ? Kept(kept[side], rows[side], w) : rows[side];
     const std::string present = Gives(node, 1 + side) ? node.output(1 + side) : "";
-    std::vector<std::string> operands = {node.input(kPast + side), fresh};
-    if (capacity > 0) operands.push_back(first);
-    SetInt(&w.Node(capacity > 0 ? "TensorScatter" : "Concat", operands, present), "axis", 2);
+    SetInt(&w.Node("Concat", {node.input(kPast + side), fresh}, present), "axis", 2);
     rows[side] = quantised ? Unkept(kept[side], w.Name(), w) : w.Name();
   }
-  std::string seen =
-      capacity > 0 ? InBuffer(slots, capacity, window, w) : InOrder(length, tokens, w);
+  std::string seen = InOrder(length, tokens, w);
   if (!mask.empty()) {
     w.Node("And", {seen, mask});
     seen = w.Name();

@@ -18,18 +18,10 @@ struct LengthClaim {
   int64_t less = 0;     // every element of `value` is P + S - less
 };
 
-// What a GroupQueryAttention over a buffer asks of its host: no sequence is longer than the
-// longest.
-struct LengthBound {
-  std::string value;  // every element is less than
-  std::string bound;  // the one element of this value
-};
-
 // The expanded model, and what its expansion assumes.
 struct PlainModel {
   onnx::ModelProto model;
   std::vector<LengthClaim> claims;
-  std::vector<LengthBound> bounds;
   // Values that hold the positions of the new tokens: P + s for each sequence and token s. The
   // operator reads only the first of them in a step without a past, and counts up from there.
   std::vector<std::string> positions;

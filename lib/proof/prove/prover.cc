@@ -493,11 +493,6 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
                                fmt::format("{} holds the positions P..T-1", positions),
                                AssumptionSource::kHost});
       }
-      for (const LengthBound& bound : model->bounds) {
-        proof.assumptions.Add({AssumptionKind::kOther, bound.value,
-                               fmt::format("{}[i0] < {}", bound.value, bound.bound),
-                               AssumptionSource::kHost});
-      }
     }
     break;
   }

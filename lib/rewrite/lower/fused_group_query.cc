@@ -1,10 +1,7 @@
-// Lowers GroupQueryAttention of com.microsoft. The operator writes new rows at seqlens_k + 1 - S,
-// or at 0 in a step of total_sequence_length tokens, and its attention is causal. Of a past that
-// grows that index is P if all its rows are valid, which follows from how the graph computes
-// seqlens_k: from a mask of ones, or from shapes. A past that is declared as long as its present is
-// a buffer, whose sequences have indices of their own; no sequence is longer than
-// total_sequence_length. Source: the contrib operator text of ONNX Runtime 1.31, and
-// group_query_attention_helper.h there.
+// Lowers GroupQueryAttention of com.microsoft over a past that grows. The operator writes new rows
+// at seqlens_k + 1 - S, and its attention is causal. That index is P if all rows of the past are
+// valid, which follows from how the graph computes seqlens_k: from a mask of ones, or from shapes.
+// Source: the contrib operator text of ONNX Runtime 1.31.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -56,21 +53,6 @@ Heads ReadHeads(Lowering& l, NodeId n) {
   const int64_t width = l.Extent(n, kQuery, 2);
   if (h.q > 0 && h.kv > 0 && parts > 0 && width % parts == 0) h.size = width / parts;
   return h;
-}
-
-// Returns true if presents and pasts are declared with one constant capacity, as the buffers are
-// that they share.
-bool KeepsBuffer(Lowering& l, NodeId n) {
-  const Graph& graph = l.graph();
-  for (int side = 0; side < 2; ++side) {
-    if (l.Rank(n, kPastKey + side) != 4 || l.out(n, 1 + side).empty()) return false;
-    const TensorType& past = graph.type(graph.inputs(n)[kPastKey + side]);
-    const TensorType& present = graph.type(graph.outputs(n)[1 + side]);
-    if (!past.shape || !present.shape || present.shape->size() != 4) return false;
-    const auto& capacity = (*past.shape)[2].value;
-    if (!capacity || capacity != (*present.shape)[2].value) return false;
-  }
-  return true;
 }
 
 // Returns why the node is not lowered; empty if it is.
@@ -132,11 +114,9 @@ std::string WhyNot(Lowering& l, NodeId n, const Heads& heads) {
       !l.MayGive(n, 2, present, l.Type(n, kPastValue))) {
     return "needs outputs that are declared as what it gives";
   }
-  const bool buffer = KeepsBuffer(l, n);
-  if (!buffer && l.Form(n, kPastKey).shape[2]->kind() != Kind::kDim) {
-    return "needs a past that grows, or a present of the past's capacity";
+  if (l.Form(n, kPastKey).shape[2]->kind() != Kind::kDim) {
+    return "needs a past that grows, found a buffer of fixed capacity";
   }
-  if (buffer && l.has(n, kScoreBias)) return "needs no attention_bias over a buffer";
   if (IntAttribute(node, "do_rotary", 0) != 0 &&
       (!l.has(n, kCos) || !l.has(n, kSin) || l.Extent(n, kCos, 1) == 0)) {
     return "needs tables of cosines and sines of a constant width";
@@ -226,33 +206,6 @@ struct Projections {
   std::string q, k, v;  // [B, heads, S, D]
 };
 
-std::string Cast(Lowering& l, const std::string& x, int32_t type, std::string_view role) {
-  return l.nodes().Add("Cast", {x}, role, {MakeAttribute("to", int64_t{type})});
-}
-
-// Returns the slots to which a buffer's new rows are written first, int64 [B]: seqlens_k + 1 - S.
-// It is below 0 where a prompt is padded behind a sequence, and the operator writes from slot 0
-// then.
-std::string FirstSlots(Lowering& l, NodeId n) {
-  NodeBuilder& nodes = l.nodes();
-  const std::string flat = nodes.Add("Reshape", {l.in(n, kSeqlens), nodes.Int64s({-1})}, "last");
-  const std::string last = Cast(l, flat, onnx::TensorProto::INT64, "last");
-  const std::string valid = nodes.Add("Add", {last, nodes.Int64(1)}, "valid");
-  const std::string added = l.Length(l.in(n, kQuery), 1, "new_length");
-  const std::string behind = nodes.Add("Sub", {valid, added}, "behind_past");
-  return nodes.Add("Max", {behind, nodes.Int64(0)}, "first_slots");
-}
-
-// Returns the slots of a buffer's new rows, int64 [B, S].
-std::string SlotsOfRows(Lowering& l, NodeId n, const std::string& first) {
-  NodeBuilder& nodes = l.nodes();
-  const std::string added =
-      nodes.Add("Squeeze", {l.Length(l.in(n, kQuery), 1, "new_length")}, "new_tokens");
-  const std::string rows = nodes.Add("Range", {nodes.Int64(0), added, nodes.Int64(1)}, "new_rows");
-  return nodes.Add("Add", {nodes.Add("Unsqueeze", {first, nodes.Int64s({1})}, "first_slots"), rows},
-                   "slots");
-}
-
 Projections Split(Lowering& l, NodeId n, const Heads& h) {
   NodeBuilder& nodes = l.nodes();
   std::string q = l.in(n, kQuery), k = l.in(n, kKey), v = l.in(n, kValue);
@@ -271,11 +224,9 @@ Projections Split(Lowering& l, NodeId n, const Heads& h) {
           l.SplitHeads(v, h.kv, "value")};
 }
 
-// Returns the positions, int64 [B, S]: the operand position_ids, or else P + s, which are the slots
-// of the new rows.
-std::string Positions(Lowering& l, NodeId n, const std::string& slots) {
+// Returns the positions, int64 [B, S]: the operand position_ids, or else P + s.
+std::string Positions(Lowering& l, NodeId n) {
   if (l.has(n, kPositions)) return l.in(n, kPositions);
-  if (!slots.empty()) return slots;
   NodeBuilder& nodes = l.nodes();
   const std::string past = l.Length(l.in(n, kPastKey), 2, "past_length");
   const std::string added = l.Length(l.in(n, kQuery), 1, "new_length");
@@ -301,10 +252,10 @@ void NormalizeHeads(Lowering& l, NodeId n, Projections* p) {
   }
 }
 
-void Rotate(Lowering& l, NodeId n, const Heads& h, const std::string& slots, Projections* p) {
+void Rotate(Lowering& l, NodeId n, const Heads& h, Projections* p) {
   const auto& node = l.graph().node(n);
   if (IntAttribute(node, "do_rotary", 0) == 0) return;
-  const std::string positions = Positions(l, n, slots);
+  const std::string positions = Positions(l, n);
   NodeBuilder::Attributes attributes;
   if (IntAttribute(node, "rotary_interleaved", 0) != 0) {
     attributes.push_back(MakeAttribute("interleaved", int64_t{1}));
@@ -317,23 +268,7 @@ void Rotate(Lowering& l, NodeId n, const Heads& h, const std::string& slots, Pro
   }
 }
 
-// Returns bool [B, 1, S, M], which slots of a buffer a new row sees. slots: SlotsOfRows.
-std::string MaskOfBuffer(Lowering& l, NodeId n, const std::string& slots) {
-  NodeBuilder& nodes = l.nodes();
-  const std::string own = nodes.Add("Unsqueeze", {slots, nodes.Int64s({1, 3})}, "own_slots");
-  const std::string keys = nodes.Add(
-      "Range", {nodes.Int64(0), nodes.Int64(l.Extent(n, kPastKey, 2)), nodes.Int64(1)}, "keys");
-  const std::string seen = nodes.Add("LessOrEqual", {keys, own}, "order");
-  const int64_t window = IntAttribute(l.graph().node(n), "local_window_size", -1);
-  if (window <= 0) return seen;
-  const std::string too_far = nodes.Add("Sub", {own, nodes.Int64(window)}, "too_far");
-  return nodes.Add("And", {seen, nodes.Add("Greater", {keys, too_far}, "near")}, "seen");
-}
-
-// Returns which keys a new row sees, or what is added to the scores. slots: SlotsOfRows of a
-// buffer; empty: the past grows.
-std::string Mask(Lowering& l, NodeId n, const std::string& queries, const std::string& slots) {
-  if (!slots.empty()) return MaskOfBuffer(l, n, slots);
+std::string Mask(Lowering& l, NodeId n, const std::string& queries) {
   NodeBuilder& nodes = l.nodes();
   const auto& node = l.graph().node(n);
   std::string seen = l.CausalOrder(l.in(n, kPastKey), queries);
@@ -345,11 +280,14 @@ std::string Mask(Lowering& l, NodeId n, const std::string& queries, const std::s
                   l.Type(n, kQuery));
 }
 
+std::string Cast(Lowering& l, const std::string& x, int32_t type, std::string_view role) {
+  return l.nodes().Add("Cast", {x}, role, {MakeAttribute("to", int64_t{type})});
+}
+
 // Makes the present from the past and the new rows. Returns the rows of it that attention reads,
-// which are dequantised if the cache is quantised. first: FirstSlots of a buffer; empty: the past
-// grows.
+// which are dequantised if the cache is quantised.
 std::string Append(Lowering& l, NodeId n, const StoredRows& stored, std::string rows,
-                   const std::string& first, const std::string& role) {
+                   const std::string& role) {
   const size_t past = role == "key" ? kPastKey : kPastValue;
   const std::string present = l.out(n, past - kPastKey + 1);
   if (stored.quantized()) {
@@ -358,10 +296,8 @@ std::string Append(Lowering& l, NodeId n, const StoredRows& stored, std::string 
     }
     rows = Stored(l, stored, rows, role);
   }
-  NodeBuilder::Inputs operands = {l.in(n, past), rows};
-  if (!first.empty()) operands.push_back(first);
-  l.nodes().AddNamed(first.empty() ? "Concat" : "TensorScatter", operands, "present_" + role,
-                     present, {MakeAttribute("axis", int64_t{2})});
+  l.nodes().AddNamed("Concat", {l.in(n, past), rows}, "present_" + role, present,
+                     {MakeAttribute("axis", int64_t{2})});
   return stored.quantized() ? Restored(l, stored, present, role) : present;
 }
 
@@ -450,24 +386,20 @@ bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
     why = ReadStoredRows(l, n, heads.kv, heads.size, &heads.key, &heads.value);
   }
   if (why.empty()) why = WhyNot(l, n, heads);
-  const bool buffer = KeepsBuffer(l, n);
-  if (why.empty() && !buffer) why = CheckLengths(l, n, &masks);
+  if (why.empty()) why = CheckLengths(l, n, &masks);
   if (!why.empty()) {
     l.Refuse(n, why);
     return true;
   }
   l.Scope(n);
   for (ValueId mask : masks) l.AllOnes(mask);
-  if (buffer) l.Within(n, kSeqlens, kTotal);
   DeclareHeadSize(l, n, heads);
   Projections p = Split(l, n, heads);
   NormalizeHeads(l, n, &p);
-  const std::string first = buffer ? FirstSlots(l, n) : std::string();
-  const std::string slots = buffer ? SlotsOfRows(l, n, first) : std::string();
-  Rotate(l, n, heads, slots, &p);
+  Rotate(l, n, heads, &p);
   NodeBuilder& nodes = l.nodes();
-  const std::string keys = Append(l, n, heads.key, p.k, first, "key");
-  const std::string values = Append(l, n, heads.value, p.v, first, "value");
+  const std::string keys = Append(l, n, heads.key, p.k, "key");
+  const std::string values = Append(l, n, heads.value, p.v, "value");
   const int32_t type = l.Type(n, kQuery);
   const bool narrow = heads.key.quantized() && type != onnx::TensorProto::FLOAT;
   if (narrow) p.q = Cast(l, p.q, onnx::TensorProto::FLOAT, "wide");
@@ -476,7 +408,7 @@ bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
     const float value = FloatAttribute(node, name, 0.0F);
     if (value != 0.0F) attributes.push_back(MakeAttribute(name, value));
   }
-  const std::string mask = Mask(l, n, p.q, slots);
+  const std::string mask = Mask(l, n, p.q);
   l.patch().remove_nodes.insert(n);
   const int32_t computed = narrow ? int32_t{onnx::TensorProto::FLOAT} : type;
   std::string y = HasSink(l, n)

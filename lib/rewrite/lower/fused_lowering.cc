@@ -112,10 +112,6 @@ void Lowering::Report(NodeId n, std::string text) {
       {"KV206", fmt::format("{} {}", graph_.node(n).op_type(), text), {graph_.NodeName(n)}, {}});
 }
 
-void Lowering::Within(NodeId n, size_t input, size_t bound) {
-  within_.emplace(graph_.inputs(n)[input], graph_.inputs(n)[bound]);
-}
-
 void Lowering::Scope(NodeId n) {
   const std::string scope = fmt::format("fused.{}", number_++);
   nodes_.set_scope(scope);
@@ -126,11 +122,6 @@ absl::Status Lowering::Finish(Normalised* result) {
   result->refusals.insert(result->refusals.end(), refusals_.begin(), refusals_.end());
   if (patch_.remove_nodes.empty()) return absl::OkStatus();
   result->origins.insert(result->origins.end(), origins_.begin(), origins_.end());
-  for (const auto& [value, bound] : within_) {
-    result->preconditions.push_back(
-        {"KV312", fmt::format("{}[i0] < {}", graph_.name(value), graph_.name(bound)),
-         PreconditionStatus::kAssumed});
-  }
   patch_.drop_value_info = false;
   patch_.new_nodes = nodes_.TakeNodes();
   patch_.new_initializers = nodes_.TakeInitializers();

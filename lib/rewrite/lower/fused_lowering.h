@@ -5,7 +5,6 @@
 #include <initializer_list>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ir/node_builder.h"
@@ -62,9 +61,6 @@ class Lowering {
   void Report(NodeId n, std::string text);
   // Records that the lowering is equivalent only where all elements of the mask are 1.
   void AllOnes(ValueId mask) { ones_.insert(mask); }
-  // Records that the lowering is equivalent only where every element of one operand is less than
-  // the other one, which has one element.
-  void Within(NodeId n, size_t input, size_t bound);
   // Attributes the nodes that are added from here on to n, in findings and reports.
   void Scope(NodeId n);
   // Applies the collected edits to result->model, and drops masks of ones that nothing reads.
@@ -83,7 +79,6 @@ class Lowering {
   Patch patch_;
   std::vector<Finding> refusals_;
   std::set<ValueId> ones_;
-  std::set<std::pair<ValueId, ValueId>> within_;
   std::vector<Normalised::Origin> origins_;
   int number_ = 0;
 };
