@@ -14,6 +14,8 @@ from onnx import parser
 from support.recorded import MODELS
 from support.tool import done, tool
 
+CASES = os.path.join(os.path.dirname(MODELS), "rewrites")
+
 FORMS = {
     "ort": ("--target", "ort"),
     "tensorrt": ("--target", "tensorrt"),
@@ -145,6 +147,19 @@ class Retarget(unittest.TestCase):
         self.assertIn("2 of 2 caches, 1 of 1 attention", text)
         ops = [node.op_type for node in onnx.load(out).graph.node]
         self.assertEqual((ops.count("TensorScatter"), ops.count("Attention")), (2, 1))
+
+    def test_a_mask_that_looks_up_new_tokens_at_the_key(self):
+        """Its table is as wide as a step, and not as the buffer."""
+        path = os.path.join(CASES, "decomposed_attention_mask_lookup_guarded.onnxtxt")
+        with open(path, encoding="utf-8") as file:
+            model = self.saved("lookup.onnx", file.read().partition("# ---- after\n")[2])
+        out = self.at("out.onnx")
+        for form in ("ort", "explicit", "full"):
+            with self.subTest(form):
+                done("convert", model, "-o", out, "--force", "--accept", "unproved", *FORMS[form])
+                text = tool("verify", model, out).stdout
+                self.assertRegex(text, "last slot +(bitwise|within bound)")
+                self.assertNotIn("KV404", text)
 
     def test_what_cannot_be_read_is_named(self):
         ring = self.saved("ring.onnx", STATIC.replace("<axis = 1>", '<axis = 1, mode = "circular">'))

@@ -87,8 +87,9 @@ class AttentionJudge {
   bool AssumePadding(sym::Expr part, std::map<ValueId, int64_t>* assumed) const;
   bool ReadsPerQuery(sym::Expr part, absl::Span<const ValueId> masks) const;
   static bool ReadAtKeys(sym::Expr e, ValueId source);
-  // Returns the axes of a source that e reads at the index of the key.
-  std::vector<int> KeyAxes(sym::Expr e, ValueId source) const;
+  // Returns the axes of a source that e reads at the index of the key, without those of new_length
+  // rows.
+  std::vector<int> KeyAxes(sym::Expr e, ValueId source, sym::Expr new_length) const;
 
   const PlanBasis& s_;
 };

@@ -99,7 +99,7 @@ std::variant<sym::Emitter::Request, Finding> AttentionJudge::MaskRequest(const A
   if (sym::ContainsIndex(request.element, 1)) request.shape[1] = pool.Integer(site.q_heads);
   for (ValueId source : sym::SourcesOf(request.element)) {
     if (!key.grows()) {
-      request.wide_axes[source] = KeyAxes(request.element, source);
+      request.wide_axes[source] = KeyAxes(request.element, source, key.new_length);
       continue;
     }
     const bool input = s_.graph.is_graph_input(source);
@@ -169,13 +169,16 @@ bool AttentionJudge::ReadAtKeys(Expr e, ValueId source) {
   });
 }
 
-std::vector<int> AttentionJudge::KeyAxes(Expr e, ValueId source) const {
+std::vector<int> AttentionJudge::KeyAxes(Expr e, ValueId source, Expr new_length) const {
+  const std::vector<Expr>& shape = s_.forms.Of(source).shape;
   std::vector<int> axes;
   for (Expr load : sym::LoadsOf(e)) {
     if (load->source() != source) continue;
     for (int k = 0; k < static_cast<int>(load->args().size()); ++k) {
       const bool known = std::find(axes.begin(), axes.end(), k) != axes.end();
-      if (load->args()[k] == s_.pool.Index(3) && !known) axes.push_back(k);
+      // An axis of new tokens is read at the key where a mask tells tokens of one step apart.
+      const bool of_step = static_cast<size_t>(k) < shape.size() && shape[k] == new_length;
+      if (load->args()[k] == s_.pool.Index(3) && !known && !of_step) axes.push_back(k);
     }
   }
   return axes;
