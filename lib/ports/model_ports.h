@@ -7,7 +7,7 @@
 
 namespace kvlift::ports {
 
-// kNoValue: there is none, or several values may have the role.
+// Each value is kNoValue if no value has its role, or if several may have it.
 struct ModelPorts {
   // The token ids: indices into a table whose rows reach the values of the first layer. If there
   // are several such inputs, the one whose table has as many rows as an output has scores.

@@ -15,7 +15,7 @@ namespace kvlift {
 
 // Names of inputs and outputs. The four lists have one entry for each layer.
 struct DecoderPorts {
-  // Empty: there is none, or the graph does not tell which it is.
+  // Each name is empty if the model has no such input or output, or does not tell which it is.
   std::string token_input, inputs_embeds_input, position_ids_input, attention_mask_input,
       logits_output;
   std::string write_indices_input, kv_sequence_length_input;

@@ -19,7 +19,7 @@ bool IsOneOf(const Graph& graph, NodeId n, std::initializer_list<const char*> op
   return std::any_of(ops.begin(), ops.end(), [&](const char* op) { return graph.Is(n, op); });
 }
 
-// Returns the node that makes v out of its first operand; kNoNode if there is none.
+// Returns the node that makes v out of its first operand, or kNoNode if v is not made so.
 NodeId MakerOf(const Graph& graph, ValueId v) {
   const NodeId n = v == kNoValue ? kNoNode : graph.producer(v);
   const bool has = n != kNoNode && !graph.inputs(n).empty() && graph.inputs(n)[0] != kNoValue;

@@ -17,7 +17,8 @@ ValueId BehindVectorViews(const Graph& graph, ValueId v);
 // products with a constant, which are scales.
 struct Read {
   ValueId root = kNoValue;
-  // The last Gather or Split on the way, which take a part of the root; kNoNode if there is none.
+  // The last Gather or Split on the way, which take a part of the root. It is kNoNode if the way
+  // has no such node.
   NodeId part = kNoNode;
 };
 Read BehindReads(const Graph& graph, ValueId v);

@@ -120,7 +120,7 @@ std::string NoNumber(const std::string& text) {
 }
 
 // Returns the value that args[k] gives an option, in the same word or in the next one; nullopt if
-// there is none.
+// args[k] is the last word and holds no value.
 std::optional<std::string> ValueAt(const std::vector<std::string>& args, size_t k) {
   const size_t equals = args[k].find('=');
   if (equals != std::string::npos) return args[k].substr(equals + 1);

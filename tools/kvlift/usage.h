@@ -14,7 +14,7 @@ std::string UsageError(const CLI::App& app, const std::vector<std::string>& args
                        const CLI::ParseError& error);
 
 // Returns the known word that the first unknown command, flag or choice of a command line may have
-// meant; empty if there is none.
+// meant; empty if no word comes near.
 std::string MeantWord(const CLI::App& app, const std::vector<std::string>& args);
 
 }  // namespace kvlift::cli

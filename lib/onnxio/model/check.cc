@@ -1,5 +1,6 @@
 // ONNX's checker, shape inference and inliner.
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -112,15 +113,12 @@ absl::StatusOr<onnx::ModelProto> InferShapes(const onnx::ModelProto& model) {
 
 absl::StatusOr<onnx::ModelProto> InlineFunctions(const onnx::ModelProto& model) {
   onnx::ModelProto inlined = model;
-  google::protobuf::RepeatedPtrField<onnx::FunctionProto> called, kept;
-  for (onnx::FunctionProto& function : *inlined.mutable_functions()) {
-    *(IsBodyOfOperator(function) ? kept : called).Add() = std::move(function);
-  }
-  *inlined.mutable_functions() = std::move(called);
-  const auto keep = [&] { *inlined.mutable_functions() = std::move(kept); };  // IsBodyOfOperator
-  if (inlined.functions().empty()) {
-    keep();
-    return inlined;
+  const auto& functions = model.functions();
+  if (std::all_of(functions.begin(), functions.end(), IsBodyOfOperator)) return inlined;
+  inlined.clear_functions();
+  google::protobuf::RepeatedPtrField<onnx::FunctionProto> kept;
+  for (const onnx::FunctionProto& function : functions) {
+    *(IsBodyOfOperator(function) ? kept.Add() : inlined.add_functions()) = function;
   }
   AddDefaultAttributes(&inlined);
   KV_RETURN_IF_ERROR(Guard("inlining model-local functions", [&] {
@@ -132,7 +130,7 @@ absl::StatusOr<onnx::ModelProto> InlineFunctions(const onnx::ModelProto& model) 
         "inlining model-local functions: a function uses an operator set version other than the "
         "model's");
   }
-  keep();
+  *inlined.mutable_functions() = std::move(kept);
   return inlined;
 }
 

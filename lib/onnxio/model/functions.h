@@ -18,9 +18,8 @@ bool IsBodyOfOperator(const onnx::FunctionProto& function);
 // Returns InvalidArgument (KV007) for functions that call themselves, are defined twice, or have
 // the name of an operator of ONNX in the imported version, or of com.microsoft unless
 // IsBodyOfOperator: ONNX leaves it to runtimes which of the two a node calls, and its own inliner
-// and reference implementation differ; OutOfRange if calls
-// are nested deeper than Limits::call_depth, or inlining all of them would give more than
-// Limits::nodes.
+// and reference implementation differ. Returns OutOfRange if calls are nested deeper than
+// Limits::call_depth, or inlining all of them would give more than Limits::nodes.
 absl::Status CheckCallDepth(const onnx::ModelProto& model, const Limits& limits);
 
 // Returns the function that a node calls, which defines the node's operator also if an operator of

@@ -115,15 +115,28 @@ bool CountsBack(Expr e, const sym::DimSymbol& tokens) {
   return takes_off && data;
 }
 
-// Returns the producer of a buffer's present whose write index is a number that is data minus the
-// number of new tokens; kNoNode if no buffer has such an index.
-NodeId FindCountedBack(const Analysis& a) {
-  for (const CacheUpdate& update : a.updates) {
-    if (update.grows() || update.new_length->kind() != sym::Kind::kDim) continue;
-    const Expr start = update.write_index(a.forms->pool());
-    if (CountsBack(start, update.new_length->dim())) return update.node;
-  }
-  return kNoNode;
+// Returns true if the write index of a buffer is a number that is data minus the number of new
+// tokens.
+bool HasIndexCountedBack(const Analysis& a) {
+  return std::any_of(a.updates.begin(), a.updates.end(), [&](const CacheUpdate& update) {
+    return !update.grows() && update.new_length->kind() == sym::Kind::kDim &&
+           CountsBack(update.write_index(a.forms->pool()), update.new_length->dim());
+  });
+}
+
+// Returns why the tokens of a step, or the sequences of a batch, cannot be told apart, as the end
+// of a sentence; nullopt if they can.
+std::optional<std::string> WhyTokensMix(const Analysis& a) {
+  const NodeId n = FindMixing(a);
+  if (n == kNoNode) return std::nullopt;
+  return fmt::format("{} at {} takes in all tokens of a step", a.graph->node(n).op_type(),
+                     a.graph->NodeName(n));
+}
+std::optional<std::string> WhySequencesMix(const Analysis& a) {
+  const NodeId n = FindMovedSequences(a);
+  if (n == kNoNode) return std::nullopt;
+  return fmt::format("{} at {} computes with rows of other sequences", a.graph->node(n).op_type(),
+                     a.graph->NodeName(n));
 }
 
 }  // namespace
@@ -133,7 +146,7 @@ std::optional<NoPadding> ForbidsPadding(const Analysis& a) {
   if (const NodeId n = FindMixing(a); n != kNoNode) return TokensTogether{n};
   if (const NodeId n = FindCountedTokens(a); n != kNoNode) return TokensTogether{n};
   if (const NodeId n = FindMixingWithPads(a); n != kNoNode) return OtherRowsRead{n};
-  if (const NodeId n = FindCountedBack(a); n != kNoNode) return IndexCountsBack{n};
+  if (HasIndexCountedBack(a)) return IndexCountsBack{};
   return std::nullopt;
 }
 
@@ -149,10 +162,7 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
     if (why) return fmt::format("{} {}", a.graph->name(update.pair.past), *why);
   }
   if (!a.states.empty()) return "a state takes in every token of a step";
-  if (const NodeId n = FindMixing(a); n != kNoNode) {
-    return fmt::format("{} at {} takes in all tokens of a step", a.graph->node(n).op_type(),
-                       a.graph->NodeName(n));
-  }
+  if (auto why = WhyTokensMix(a)) return why;
   if (const NodeId n = FindJoinedSequences(a); n != kNoNode) {
     return fmt::format("{} at {} takes all sequences of a batch together",
                        a.graph->node(n).op_type(), a.graph->NodeName(n));
@@ -175,11 +185,7 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
     return fmt::format("a bias is added to the scores: {}",
                        a.graph->name(attention.site->mask.biases.front().value));
   }
-  if (const NodeId n = FindMovedSequences(a); n != kNoNode) {
-    return fmt::format("{} at {} computes with rows of other sequences", a.graph->node(n).op_type(),
-                       a.graph->NodeName(n));
-  }
-  return std::nullopt;
+  return WhySequencesMix(a);
 }
 
 std::optional<std::string> UniformBuffers(const Analysis& a) {
@@ -189,15 +195,8 @@ std::optional<std::string> UniformBuffers(const Analysis& a) {
   if (!fifo && !sym::ContainsIndex(start, 0)) {
     return fmt::format("{} is one slot for all sequences", sym::ToString(start, a.graph.get()));
   }
-  if (const NodeId n = FindMixing(a); n != kNoNode) {
-    return fmt::format("{} at {} takes in all tokens of a step", a.graph->node(n).op_type(),
-                       a.graph->NodeName(n));
-  }
-  if (const NodeId n = FindMovedSequences(a); n != kNoNode) {
-    return fmt::format("{} at {} computes with rows of other sequences", a.graph->node(n).op_type(),
-                       a.graph->NodeName(n));
-  }
-  return std::nullopt;
+  if (auto why = WhyTokensMix(a)) return why;
+  return WhySequencesMix(a);
 }
 
 }  // namespace kvlift::internal

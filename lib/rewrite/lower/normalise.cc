@@ -20,11 +20,6 @@ void Normalised::GiveReason(Finding* finding) const {
   }
 }
 
-bool Normalised::Made(const std::string& node) const {
-  return std::any_of(origins.begin(), origins.end(),
-                     [&](const Origin& origin) { return node.rfind(origin.prefix, 0) == 0; });
-}
-
 void Normalised::NameSource(std::vector<std::string>* nodes) const {
   std::vector<std::string> named;
   for (std::string& name : *nodes) {

@@ -196,9 +196,7 @@ struct OtherRowsRead {
   NodeId node = kNoNode;
 };
 // The write index is a length that the host tells minus the number of new tokens.
-struct IndexCountsBack {
-  NodeId node = kNoNode;  // the producer of the present
-};
+struct IndexCountsBack {};
 using NoPadding = std::variant<StateTakesTokens, TokensTogether, OtherRowsRead, IndexCountsBack>;
 
 // All caches are quantised when they are written (rewrite/emit/quantize_caches.h).

@@ -154,9 +154,6 @@ void FindCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches wr
   for (Candidate& candidate : candidates.pairs) {
     if (IsHandedOver(*a.graph, candidate.pair.present)) continue;
     a.caches.emplace_back();
-    // A TensorScatter that lowering made is no sign of a conversion.
-    candidate.converted =
-        candidate.converted && !a.normalised.Made(candidate.if_unmatched.nodes.front());
     a.caches.back().candidate = std::move(candidate);
     a.normalised.GiveReason(&a.caches.back().candidate.if_unmatched);
   }

@@ -46,8 +46,6 @@ struct Normalised {
   // Replaces a finding at a node that could not be normalised by the reason for that, which says
   // more.
   void GiveReason(Finding* finding) const;
-  // Returns true if the node replaces one of the source's nodes.
-  bool Made(const std::string& node) const;
   // Replaces names of nodes by those of the source's nodes that they stand for, each once.
   void NameSource(std::vector<std::string>* nodes) const;
 };

@@ -38,8 +38,8 @@ std::string Opened(const fs::path& folder, const std::string& name) {
   return path.rfind('-', 0) == 0 ? "./" + path : path;
 }
 
-// Returns the name of a file as results hold it, which are UTF-8: a byte that is none becomes
-// "\xNN".
+// Returns the name of a file as results hold it, which are UTF-8: a byte that is no part of a
+// character becomes "\xNN".
 std::string Named(std::string_view file) {
   std::string name;
   while (!file.empty()) {

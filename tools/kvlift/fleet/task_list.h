@@ -12,8 +12,8 @@ namespace kvlift::cli {
 // One model, or one pair of models for `verify`.
 struct FleetTask {
   size_t index = 0;  // place in the whole list, from 1
-  // As the list names them, or relative to the folder, in UTF-8: bytes of a name that are none
-  // stand as "\xNN". `after` is empty except for `verify`.
+  // The names are as the list has them, or relative to the folder, in UTF-8: a byte that is no part
+  // of a character stands as "\xNN". `after` is empty except for `verify`.
   std::string model, after;
   // The same files, as a process in the current folder opens them.
   std::string path, after_path;
