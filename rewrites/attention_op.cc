@@ -9,6 +9,7 @@
 // explicit mask, since nonpad_kv_seqlen aligns is_causal bottom-right. A nonpad_kv_seqlen of the
 // source hides the keys from its number on. Source: ONNX Attention-23, -24; torch.onnx exports at
 // opset 23.
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -38,6 +39,34 @@ Expr ValidKeys(sym::Forms& forms, NodeId node, const sym::Facts& facts) {
   return valid == kNoValue ? nullptr : forms.At(valid, {forms.pool().Index(0)}, facts);
 }
 
+// Returns true if an extent of the mask is 1, that of the scores, or declared by a name, which is
+// taken to be that of the scores. One that only running the model tells may be 1, or another one.
+bool IsSeen(Expr extent, Expr scores) {
+  if (extent == scores || extent->kind() == Kind::kInteger) return true;
+  const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
+  return std::none_of(dims.begin(), dims.end(),
+                      [](const sym::DimSymbol& dim) { return dim.is_internal(); });
+}
+
+// Returns the predicate that key i3 has a column of the mask, since a mask with fewer columns than
+// there are keys hides the rest. Null if the mask has one column for several keys, which runtimes
+// repeat or take as hiding the rest, or if its extents are not seen. `extents`: those of the
+// scores.
+Expr HasColumn(sym::Forms& forms, ValueId mask, absl::Span<const Expr> extents,
+               const sym::Facts& facts) {
+  sym::Pool& pool = forms.pool();
+  const sym::Form& form = forms.Of(mask);
+  if (!form.known_rank || form.shape.empty() || form.shape.size() > extents.size()) return nullptr;
+  const size_t skip = extents.size() - form.shape.size();
+  for (size_t k = 0; k < form.shape.size(); ++k) {
+    if (!IsSeen(form.shape[k], extents[k + skip])) return nullptr;
+  }
+  const Expr columns = form.shape.back();
+  if (columns == extents.back() || columns->kind() == Kind::kDim) return pool.True();
+  if (columns->is_integer(1)) return nullptr;
+  return pool.Lt(pool.Index(3), columns, facts);
+}
+
 // Reads the mask operand, nonpad_kv_seqlen and is_causal into the site. Returns false if the mask
 // or the number of valid keys is not known.
 bool ReadMask(sym::Forms& forms, NodeId node, const sym::Facts& facts, AttentionSite* site) {
@@ -48,15 +77,19 @@ bool ReadMask(sym::Forms& forms, NodeId node, const sym::Facts& facts, Attention
   if (const ValueId mask = Input(graph, node, 3); mask != kNoValue) {
     const Expr element = BroadcastOperand(
         forms, mask, Indices(pool, absl::MakeConstSpan(facts.extents).first(4)), facts);
-    if (element == nullptr) return false;
+    const auto scores = absl::MakeConstSpan(facts.extents).first(4);
+    const Expr has_column = HasColumn(forms, mask, scores, facts);
+    if (element == nullptr || has_column == nullptr) return false;
     if (forms.ElementType(mask) == onnx::TensorProto::BOOL) {
       keep = element;
     } else if (const Expr read = ReadAdditiveMask(pool, element); read != nullptr) {
       keep = read;
     } else {
+      if (!has_column->is_integer(1)) return false;
       site->mask.biases = {{mask, false}};
       site->mask.bias_keep = KeptWhere(pool, element);
     }
+    keep = pool.And(keep, has_column);
   }
   const Expr valid = ValidKeys(forms, node, facts);
   if (valid == nullptr && Input(graph, node, kNonpad) != kNoValue) return false;
@@ -148,7 +181,7 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   site.mask.keys = k.shape[2];
   if (!ReadMask(forms, node, facts, &site)) {
     return refuse("KV211",
-                  "needs a mask whose rank is known, and a number of valid keys for each "
+                  "needs a mask with a column for each key, and a number of valid keys for each "
                   "sequence");
   }
   return Result::Match(std::move(site));

@@ -73,6 +73,50 @@ decoder (float[B,2,S,4] q, float[B,2,S,4] k, float[B,2,S,4] v, float[B,2,32,4] k
   y = MatMul (weights, value_out)
 }"""
 
+# An Attention over a buffer of 32 slots, whose mask has COLUMNS columns and which reads LENGTH slots.
+MASKED = """<ir_version: 11, opset_import: ["" : 24]>
+decoder (float[B,2,S,4] q, float[B,2,S,4] k, float[B,2,S,4] v, float[B,2,32,4] key_in,
+         float[B,2,32,4] value_in, int64[B] at)
+     => (float[B,2,S,4] y, float[B,2,32,4] key_out, float[B,2,32,4] value_out)
+  <int64 zero = {0}, int64 one = {1}, int64 columns = {COLUMNS}, int64[3] apart = {1,2,3},
+   int64[1] behind = {1}>
+{
+  key_out = TensorScatter <axis = 2> (key_in, k, at)
+  value_out = TensorScatter <axis = 2> (value_in, v, at)
+  slots = Range (zero, columns, one)
+  shape = Shape <start = 2, end = 3> (q)
+  tokens = Squeeze (shape)
+  rows = Range (zero, tokens, one)
+  rows2 = Unsqueeze (rows, behind)
+  first = Unsqueeze (at, apart)
+  places = Add (first, rows2)
+  seen = LessOrEqual (slots, places)
+  y = Attention (q, key_out, value_out, seen)
+}"""
+
+# The attention reads as many slots as the first sequence of the batch has valid keys.
+OF_ONE_SEQUENCE = """<ir_version: 11, opset_import: ["" : 24]>
+decoder (float[B,S,16] q, float[B,S,8] k, float[B,S,8] v, float[B,32,8] key_in, float[B,32,8] value_in,
+         int64[B] at)
+     => (float[B,S,16] y, float[B,32,8] key_out, float[B,32,8] value_out)
+  <int64[1] from = {0}, int64[1] one = {1}, int64[1] axis = {1}>
+{
+  key_out = TensorScatter <axis = 1> (key_in, k, at)
+  value_out = TensorScatter <axis = 1> (value_in, v, at)
+  tokens = Shape <start = 1, end = 2> (q)
+  valid = Add (at, tokens)
+  length = Slice (valid, from, one)
+  keys = Slice (key_out, from, length, axis)
+  values = Slice (value_out, from, length, axis)
+  y = Attention <q_num_heads = 4, kv_num_heads = 2> (q, keys, values)
+}"""
+
+# One index for all sequences, and keys up to the new one.
+OF_ONE_INDEX = OF_ONE_SEQUENCE.replace("int64[B] at)", "int64[1] place)").replace("{\n", """{
+  batch = Shape <start = 0, end = 1> (q)
+  at = Expand (place, batch)
+""", 1)
+
 
 class Retarget(unittest.TestCase):
     def setUp(self):
@@ -160,6 +204,38 @@ class Retarget(unittest.TestCase):
                 text = tool("verify", model, out).stdout
                 self.assertRegex(text, "last slot +(bitwise|within bound)")
                 self.assertNotIn("KV404", text)
+
+    def test_keys_without_a_column_of_the_mask_stay_hidden(self):
+        for columns in (8, 31, 32):
+            model = self.saved("masked.onnx", MASKED.replace("COLUMNS", str(columns)))
+            for form in ("ort", "portable", "explicit", "full"):
+                with self.subTest(columns=columns, form=form):
+                    out = self.at("out.onnx")
+                    done("convert", model, "-o", out, "--force", "--accept", "proved", *FORMS[form])
+                    self.assertIn("verdict: equal", tool("verify", model, out).stdout)
+
+    def test_a_mask_of_one_column_is_not_read(self):
+        """Runtimes repeat the column, or hide the other keys."""
+        model = self.saved("masked.onnx", MASKED.replace("COLUMNS", "1"))
+        run = tool("convert", model, "-o", self.at("x.onnx"), "--json", "--target", "portable")
+        kept, = json.loads(run.stdout)["attention"]
+        self.assertEqual(kept["reason"]["code"], "KV211", run.stdout)
+
+    def test_a_length_of_one_sequence_is_that_of_the_batch(self):
+        model = self.saved("one.onnx", OF_ONE_SEQUENCE)
+        out = self.at("out.onnx")
+        done("convert", model, "-o", out, "--target", "ort", "--accept", "proved")
+        with open(self.at("out.kv.json"), encoding="utf-8") as file:
+            self.assertTrue(json.load(file)["uniform"])
+        self.assertIn("verdict: equal", tool("verify", model, out).stdout)
+
+    def test_the_whole_buffer_is_read_up_to_the_keys_of_the_source(self):
+        model = self.saved("index.onnx", OF_ONE_INDEX)
+        for form in ("full", "explicit", "genai_static", "ort"):
+            with self.subTest(form):
+                out = self.at("out.onnx")
+                done("convert", model, "-o", out, "--force", "--accept", "proved", *FORMS[form])
+                self.assertIn("verdict: equal", tool("verify", model, out).stdout)
 
     def test_what_cannot_be_read_is_named(self):
         ring = self.saved("ring.onnx", STATIC.replace("<axis = 1>", '<axis = 1, mode = "circular">'))

@@ -54,7 +54,14 @@ JudgedAttention AttentionJudge::Judge(const AttentionSite& site,
   const PlannedCache& key = s_.caches[site.key.cache];
   const int32_t type = TypeOfRows(s_.forms, key, site.key.view);
   const Expr start = FirstNewRow(key);
-  const Expr keep = KeepOf(site, key, start);
+  Expr keep = KeepOf(site, key, start);
+  MaskOfSite judged = {site, key, s_.pool.And(keep, Normal(key, site.mask.bias_keep)), start};
+  PlannedAttention planned;
+  planned.keys = KeysOf(judged);
+  if (std::holds_alternative<AllSlotsValid>(planned.keys)) {
+    keep = OfSourceKeys(judged, keep);
+    judged.keep = OfSourceKeys(judged, judged.keep);
+  }
   if (!site.mask.biases.empty() && keep != Normal(key, site.mask.keep)) {
     return Reason("KV216",
                   fmt::format("needs biases of all keys up to the new ones, found {} of {}",
@@ -62,10 +69,7 @@ JudgedAttention AttentionJudge::Judge(const AttentionSite& site,
                               sym::ToString(site.mask.keys, &s_.graph)),
                   site, {site.mask.biases[0].value});
   }
-  const MaskOfSite judged = {site, key, s_.pool.And(keep, Normal(key, site.mask.bias_keep)), start};
   if (auto objection = JudgeMask(judged)) return AsJudged(*std::move(objection));
-  PlannedAttention planned;
-  planned.keys = KeysOf(judged);
   if (!WrittenAlike(key, s_.caches[site.value.cache])) {
     return Reason("KV210", "needs keys and values that are written at the same slots", site);
   }

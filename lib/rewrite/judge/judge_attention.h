@@ -76,6 +76,7 @@ class AttentionJudge {
   // that, since it holds other tokens where another buffer ends.
   bool SaysWhatIsUnused(const MaskOfSite& mask) const;
   // Returns `keep`, and that the key is a valid row where `keep` does not imply it.
+  sym::Expr OfSourceKeys(const MaskOfSite& mask, sym::Expr keep) const;
   sym::Expr OfValidKeys(const MaskOfSite& mask, sym::Expr keep) const;
   // Returns e, an expression of the source's rows (i3), as one of the buffer's slots.
   sym::Expr InSlots(const MaskOfSite& mask, sym::Expr e) const;
@@ -87,6 +88,8 @@ class AttentionJudge {
   bool AssumePadding(sym::Expr part, std::map<ValueId, int64_t>* assumed) const;
   bool ReadsPerQuery(sym::Expr part, absl::Span<const ValueId> masks) const;
   static bool ReadAtKeys(sym::Expr e, ValueId source);
+  // Returns true if data may make one of these axes of a source empty.
+  bool MayBeEmpty(ValueId source, absl::Span<const int> axes) const;
   // Returns the axes of a source that e reads at the index of the key, without those of new_length
   // rows.
   std::vector<int> KeyAxes(sym::Expr e, ValueId source, sym::Expr new_length) const;

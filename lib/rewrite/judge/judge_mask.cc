@@ -34,7 +34,15 @@ bool AttentionJudge::SaysWhatIsUnused(const MaskOfSite& mask) const {
   return Implies(s_, mask, s_.pool.Sub(end, s_.pool.Integer(1)));
 }
 
-// The mask of a fixed buffer says in the source what becomes of each slot.
+// Returns keep without the slots behind the keys that the source's attention reads.
+Expr AttentionJudge::OfSourceKeys(const MaskOfSite& mask, Expr keep) const {
+  const Expr keys = Normal(mask.key, mask.site.mask.keys);
+  if (keys == CapacityOf(mask.key)) return keep;
+  return s_.pool.And(keep, s_.pool.Lt(s_.pool.Index(3), keys, {}));
+}
+
+// Returns keep without the slots behind the new rows. The mask of a fixed buffer says in the source
+// what becomes of each slot.
 Expr AttentionJudge::OfValidKeys(const MaskOfSite& mask, Expr keep) const {
   if (!mask.key.grows() || SaysWhatIsUnused(mask)) return keep;
   const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
@@ -100,7 +108,12 @@ std::variant<sym::Emitter::Request, Finding> AttentionJudge::MaskRequest(const A
   for (ValueId source : sym::SourcesOf(request.element)) {
     if (!key.grows()) {
       request.wide_axes[source] = KeyAxes(request.element, source, key.new_length);
-      continue;
+      if (!MayBeEmpty(source, request.wide_axes[source])) continue;
+      return Reason(
+          "KV216",
+          fmt::format("needs a mask of at least one column, found {}, as wide as data says",
+                      s_.graph.name(source)),
+          site, {source});
     }
     const bool input = s_.graph.is_graph_input(source);
     if (s_.prefix_read() || s_.graph.constant(source) != nullptr || (input && !s_.derived)) {
@@ -166,6 +179,16 @@ bool AttentionJudge::ReadAtKeys(Expr e, ValueId source) {
   const std::vector<Expr> loads = sym::LoadsOf(e);
   return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
     return load->source() == source && sym::ContainsIndex(load, 3);
+  });
+}
+
+// A value that is shorter than the buffer is read at its last element behind its end.
+bool AttentionJudge::MayBeEmpty(ValueId source, absl::Span<const int> axes) const {
+  const std::vector<Expr>& shape = s_.forms.Of(source).shape;
+  return std::any_of(axes.begin(), axes.end(), [&](int axis) {
+    const Expr extent = shape[static_cast<size_t>(axis)];
+    const Expr filled = s_.pool.Lt(s_.pool.Integer(0), extent, {});
+    return !sym::LoadsOf(extent).empty() && s_.pool.Prove(filled, {}) != sym::Truth::kYes;
   });
 }
 

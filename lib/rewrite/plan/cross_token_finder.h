@@ -54,6 +54,7 @@ class CrossTokenFinder {
   bool Computes(NodeId n);
   bool ReadsMoved(NodeId n, bool (*leaves)(sym::Expr));
   bool IsMoved(ValueId v, bool (*leaves)(sym::Expr));
+  bool LoadsMoved(sym::Expr e, bool (*leaves)(sym::Expr));
   static bool LeavesSequence(sym::Expr place);
   static bool IsShifted(sym::Expr place);
   bool ReadsData(sym::Expr e) const;

@@ -330,13 +330,24 @@ bool CrossTokenFinder::ReadsMoved(NodeId n, bool (*leaves)(Expr)) {
 
 bool CrossTokenFinder::IsMoved(ValueId v, bool (*leaves)(Expr)) {
   if (v == kNoValue || graph_.constant(v) != nullptr || !forms_.Of(v).known_rank) return false;
-  for (Expr load : sym::LoadsOf(forms_.Of(v).element)) {
+  const sym::Form form = forms_.Of(v);
+  // An extent that is data of one sequence is that of all.
+  return LoadsMoved(form.element, leaves) ||
+         std::any_of(form.shape.begin(), form.shape.end(),
+                     [&](Expr extent) { return LoadsMoved(extent, leaves); });
+}
+
+bool CrossTokenFinder::LoadsMoved(Expr e, bool (*leaves)(Expr)) {
+  for (Expr load : sym::LoadsOf(e)) {
     const sym::Form& form = forms_.Of(load->source());
     if (!form.known_rank) continue;
+    int axes = 0;
     for (size_t axis = 0; axis < form.shape.size(); ++axis) {
       const Expr extent = form.shape[axis];
       if (extent->kind() != sym::Kind::kDim || !sequences_.contains(extent->dim())) continue;
-      if (leaves(load->args()[axis])) return true;
+      // Sequences are on one axis; the extent of another one changes with what else is in the
+      // batch.
+      if (++axes > 1 || leaves(load->args()[axis])) return true;
     }
   }
   return false;

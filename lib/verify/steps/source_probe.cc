@@ -15,6 +15,10 @@ namespace {
 
 constexpr int64_t kMostRuns = 256;
 
+// What rows are multiplied by to see whether they are read. Values and their scales, which may both
+// be caches, have another product then.
+constexpr double kOther = -0.5;
+
 class Prober {
  public:
   Prober(Runner& source, const Graph& after, const Manifest& relation, int64_t capacity,
@@ -41,12 +45,7 @@ class Prober {
       facts_.chunks = capacity_ >= 5 && Runs(3, 2);
       facts_.causal = !facts_.prefill || Causal();
     }
-    if (fixed_) {
-      const Plan plan = PlanOf(PastFor(one), one);
-      facts_.reads_unused =
-          Unused(plan, -1) == Use::kRead || Unused(PlanOf(0, one), -1) == Use::kRead;
-      facts_.reads_garbage = Unused(plan, garbage_) == Use::kRead;
-    }
+    if (fixed_) ProbeUnusedSlots(one);
     if (growing_) FindWindows();
     return facts_;
   }
@@ -66,6 +65,19 @@ class Prober {
     std::iota(step.sequences.begin(), step.sequences.end(), 0);
     plan.steps.push_back(std::move(step));
     return plan;
+  }
+
+  // Runs steps of one and of several tokens, since a source may write fewer rows than tokens.
+  void ProbeUnusedSlots(int64_t one) {
+    std::vector<Plan> plans = {PlanOf(PastFor(one), one), PlanOf(0, one)};
+    if (facts_.prefill && !stimulus_.fixed_tokens()) {
+      plans.push_back(PlanOf(0, std::min<int64_t>(3, capacity_)));
+    }
+    if (facts_.chunks && !stimulus_.fixed_tokens()) plans.push_back(PlanOf(3, 2));
+    for (const Plan& plan : plans) {
+      facts_.reads_unused = facts_.reads_unused || Unused(plan, kOther) == Use::kRead;
+    }
+    facts_.reads_garbage = Unused(plans.front(), garbage_) == Use::kRead;
   }
 
   // Returns the past length of a probe: 4, which is no other size of it, or S if S is fixed; less
@@ -200,7 +212,7 @@ class Prober {
     const auto plain = Outputs(plan, 0, 0, 1);
     score.finite = plain && SameOutputs(*plain, *plain);
     if (!fixed_) return score;
-    score.clean = Unused(plan, -1) == Use::kNone && DependsOnPast(plan);
+    score.clean = Unused(plan, kOther) == Use::kNone && DependsOnPast(plan);
     for (const auto& entry : stimulus_.interface().inputs) {
       if (!compared(entry.first)) continue;
       const Meaning meaning = entry.second.reading().meaning;
@@ -314,7 +326,7 @@ class Prober {
   bool DependsOnPast(const Plan& plan) {
     if (plan.steps[0].past[0] == 0) return true;
     const auto plain = Outputs(plan, 0, 0, 1);
-    const auto moved = Outputs(plan, 0, plan.steps[0].past[0], -1);
+    const auto moved = Outputs(plan, 0, plan.steps[0].past[0], kOther);
     return plain && moved && !SameOutputs(*plain, *moved);
   }
 

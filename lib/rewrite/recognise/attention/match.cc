@@ -175,35 +175,38 @@ class ViewFinder {
     if (has_heads_) {
       const Expr extent = shape[cache_.layout.find('N')];
       if (extent->kind() != Kind::kInteger) return {};
-      return Dividing(DownFrom(extent->value() - view->first_head));
+      return DivisorsUpTo(extent->value() - view->first_head);
     }
     const Expr row = load->args()[batch_];
     if (row != index_[0] && sym::ContainsIndex(row, 1)) {
       view->batch_times_heads = true;
       const auto linear = sym::LinearIn(pool_, row, pool_.Index(0));
-      if (linear && linear->coefficient > 0) return Dividing({linear->coefficient});
+      if (linear && linear->coefficient > 0) return IfDivisor(linear->coefficient);
       const Expr extent = shape[batch_];
-      return extent->kind() == Kind::kInteger ? Dividing({extent->value()})
-                                              : std::vector<int64_t>{};
+      return extent->kind() == Kind::kInteger ? IfDivisor(extent->value()) : std::vector<int64_t>{};
     }
     const Expr extent = shape[size_], head_dim = facts_.extents[4];
     if (extent->kind() != Kind::kInteger || head_dim == nullptr ||
         head_dim->kind() != Kind::kInteger || head_dim->value() <= 0) {
       return {};
     }
-    return Dividing(DownFrom((extent->value() - view->first_element) / head_dim->value()));
+    return DivisorsUpTo((extent->value() - view->first_element) / head_dim->value());
   }
 
-  static std::vector<int64_t> DownFrom(int64_t most) {
-    std::vector<int64_t> counts;
-    for (int64_t n = most; n > 0; --n) counts.push_back(n);
-    return counts;
+  // Returns the divisors of the number of heads that are at most `most`, the largest first. A model
+  // may declare any number: above kMostHeads there are none.
+  std::vector<int64_t> DivisorsUpTo(int64_t most) const {
+    constexpr int64_t kMostHeads = 1 << 16;
+    std::vector<int64_t> divisors;
+    if (heads_ > kMostHeads) return divisors;
+    for (int64_t n = std::min(most, heads_); n > 0; --n) {
+      if (heads_ % n == 0) divisors.push_back(n);
+    }
+    return divisors;
   }
 
-  std::vector<int64_t> Dividing(std::vector<int64_t> counts) const {
-    const auto wrong = [&](int64_t n) { return n <= 0 || heads_ % n != 0; };
-    counts.erase(std::remove_if(counts.begin(), counts.end(), wrong), counts.end());
-    return counts;
+  std::vector<int64_t> IfDivisor(int64_t n) const {
+    return n > 0 && heads_ % n == 0 ? std::vector<int64_t>{n} : std::vector<int64_t>{};
   }
 
   bool Fits(const CacheView& view) const {
