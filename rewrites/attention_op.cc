@@ -50,8 +50,8 @@ bool IsSeen(Expr extent, Expr scores) {
 
 // Returns the predicate that key i3 has a column of the mask, since a mask with fewer columns than
 // there are keys hides the rest. Null if the mask has one column for several keys, which runtimes
-// repeat or take as hiding the rest, or if its extents are not seen. `extents`: those of the
-// scores.
+// repeat or take as hiding the rest, or if its extents are not seen. A name that counts sequences
+// or new tokens is not taken to be the number of keys. `extents`: those of the scores.
 Expr HasColumn(sym::Forms& forms, ValueId mask, absl::Span<const Expr> extents,
                const sym::Facts& facts) {
   sym::Pool& pool = forms.pool();
@@ -62,8 +62,11 @@ Expr HasColumn(sym::Forms& forms, ValueId mask, absl::Span<const Expr> extents,
     if (!IsSeen(form.shape[k], extents[k + skip])) return nullptr;
   }
   const Expr columns = form.shape.back();
-  if (columns == extents.back() || columns->kind() == Kind::kDim) return pool.True();
-  if (columns->is_integer(1)) return nullptr;
+  if (columns->is_integer(1) && columns != extents.back()) return nullptr;
+  const bool counts_others = std::find(extents.begin(), extents.end(), columns) != extents.end();
+  if (columns == extents.back() || (columns->kind() == Kind::kDim && !counts_others)) {
+    return pool.True();
+  }
   return pool.Lt(pool.Index(3), columns, facts);
 }
 

@@ -200,6 +200,49 @@ class CounterexampleTest(unittest.TestCase):
         self.assertIn("MatMul", found["nodes"]["before"])
         self.assertIn("Neg", found["nodes"]["after"])
         self.assertIn(changed[0], found["nodes"]["after"])
+        first = [value for value in found["values"] if value["differs"]][0]
+        self.assertEqual(first["name"], changed[0])
+        self.assertGreater(first["distance"], 0)
+        self.assertEqual((first["before"], first["after"]),
+                         (found["nodes"]["before"], found["nodes"]["after"]))
+        earlier = found["values"][: found["values"].index(first)]
+        self.assertEqual({value["differs"] for value in earlier}, {False})
+
+    def test_values_are_shown_and_written_for_model_explorer(self):
+        changed = []
+
+        def negated(model):
+            for n, node in enumerate(model.graph.node):
+                if node.op_type == "MatMul":
+                    changed.append(node.output[0])
+                    node.output[0] = "test.positive"
+                    model.graph.node.insert(
+                        n + 1, helper.make_node("Neg", ["test.positive"], [changed[0]], name="test.neg"))
+                    return
+
+        self.break_it(negated)
+        data = os.path.join(self.folder, "nodes.json")
+        run = kvlift("verify", self.source, self.wrong, "--manifest", self.at("b.kv.json"),
+                     "--explorer", data)
+        self.assertEqual(run.returncode, 1, run.stdout)
+        self.assertRegex(run.stdout, r"Neg \"test.neg\" +\S+ +different")
+        with open(data, encoding="utf-8") as file:
+            graphs = json.load(file)
+        self.assertEqual(set(graphs), {onnx.load(m).graph.name for m in (self.source, self.wrong)})
+        for table in graphs.values():
+            self.assertTrue(table["name"])
+            for key, result in table["results"].items():
+                self.assertGreaterEqual(result["value"], 0, key)
+                self.assertRegex(result["bgColor"], "^#[0-9a-f]{6}$")
+        after = graphs[onnx.load(self.wrong).graph.name]["results"]
+        self.assertGreater(after["test.neg"]["value"], 0)
+
+    def test_equal_models_give_model_explorer_empty_tables(self):
+        data = os.path.join(self.folder, "nodes.json")
+        run = kvlift("verify", self.source, self.target, "--explorer", data)
+        self.assertEqual(run.returncode, 0, run.stdout)
+        with open(data, encoding="utf-8") as file:
+            self.assertEqual([table["results"] for table in json.load(file).values()], [{}])
 
 
 if __name__ == "__main__":

@@ -106,6 +106,34 @@ TEST(Frozen, IsNotProvedForEachSequenceWhereTheirNumberIsAFactor) {
   EXPECT_NE(Unproved(Proved(pair)).find("that sequence alone"), std::string::npos);
 }
 
+TEST(Frozen, ASizeThatOnlyAnOperatorOfTheResultFixesIsNotTaken) {
+  const auto c = LoadCase(
+      fmt::format("{}/rewrites/growing_concat_packed_last_axis.onnxtxt", KVLIFT_TESTDATA_DIR));
+  ASSERT_TRUE(c.ok()) << c.status();
+  FrozenPair pair;
+  pair.source = *ParseModelText(c->before);
+  const auto conversion = Convert(AsModel(pair.source), {}, AllRules());
+  ASSERT_TRUE(conversion.ok() && conversion->model) << conversion.status();
+  pair.result = *conversion->model;
+  pair.relation = conversion->manifest;
+  ASSERT_EQ(Unproved(Proved(pair)), "");
+  // The Concat of keys and values takes one row of values in steps of one token alone.
+  std::string text = PrintModelText(pair.result);
+  const size_t reads = text.find("(v, ");
+  ASSERT_NE(reads, std::string::npos);
+  text.replace(reads, 4, "(v_first, ");
+  const size_t body = text.find("\n{\n");
+  ASSERT_NE(body, std::string::npos);
+  text.insert(body + 3,
+              "  test_zero = Constant <value_ints = [0]> ()\n"
+              "  test_one = Constant <value_ints = [1]> ()\n"
+              "  v_first = Slice (v, test_zero, test_one, test_one)\n");
+  pair.result = *ParseModelText(text);
+  const Proof proof = Proved(pair);
+  EXPECT_NE(Unproved(proof), "");
+  EXPECT_FALSE(Has(proof, AssumptionKind::kFrozenSize, "= 1 in every"));
+}
+
 TEST(Frozen, WithAnotherScaleIsNotProved) {
   FrozenPair pair = Pair("", 1, 4);
   bool changed = false;

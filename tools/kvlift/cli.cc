@@ -235,6 +235,8 @@ struct Program {
                   "Folder for the smallest step that differs, as run takes it");
     c->add_option("--obligations", verify.obligations,
                   "Folder for what the proof rests on, as SMT-LIB 2");
+    c->add_option("--explorer", verify.explorer,
+                  "File for Model Explorer: how far the values of each node are apart");
     c->add_option("--format", verify.format, "Output format")->check(OneOf(kFormats));
     AddSave(c, &verify.save, VerifyDocumentFormats());
   }

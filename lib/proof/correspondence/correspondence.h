@@ -33,7 +33,10 @@ class Correspondence {
   // them.
   sym::Expr past() const { return past_; }
   sym::Expr new_tokens() const { return new_; }
-  sym::Expr total() const { return forms_.pool().Add(past_, new_); }
+  // P + S; null if one of them is.
+  sym::Expr total() const {
+    return past_ == nullptr || new_ == nullptr ? nullptr : forms_.pool().Add(past_, new_);
+  }
   // B, the extent of the batch axis of the first cache in the source; null if no cache has such an
   // axis.
   sym::Expr sequences() const { return Normal(sequences_, sym::Facts{}); }

@@ -54,7 +54,7 @@ void Correspondence::FindEqualExtents(const Manifest& relation,
   for (const ManifestInput& input : relation.inputs) {
     const ValueId mask = pair_.Before(input.name);
     const PaddedInput* padded = AsPadded(input);
-    if (padded == nullptr || mask == kNoValue || padded->axis < 0) continue;
+    if (padded == nullptr || mask == kNoValue || padded->axis < 0 || total() == nullptr) continue;
     const sym::Form form = forms_.Of(mask);
     const auto axis = static_cast<size_t>(padded->axis);
     if (!form.known_rank || axis >= form.shape.size()) continue;

@@ -244,11 +244,11 @@ Expr Correspondence::OfLongest(NodeId n, Expr batch, const Facts& facts) const {
   const Expr more = MoreOfLongest(forms_, n);
   // If the numbers are P + S minus a term that is the same for all sequences, P + S of the longest
   // sequence is k more than that of the sequence at hand.
-  const bool known = past_ != nullptr && new_ != nullptr;
-  const Expr less = known ? forms_.pool().Sub(total(), own) : nullptr;
+  const Expr all = total();
+  const Expr less = all != nullptr ? forms_.pool().Sub(all, own) : nullptr;
   if (less != nullptr && sym::LoadsOf(less).empty() && !less->has_index() &&
       !sym::ContainsDim(less, sym::DimSymbol::Internal(kPast))) {
-    longest_.insert(forms_.pool().Add(total(), more));
+    longest_.insert(forms_.pool().Add(all, more));
   }
   return forms_.pool().Add(own, more);
 }

@@ -74,12 +74,12 @@ void CacheFacts::Prove(const ManifestCache& cache) {
                                : "every row holds what the source's present holds";
   const std::string rest = "rows from P + S on are the past's own";
   const bool window = cache.source.kind == UpdateKind::kWindow;
-  if (window && steps_.window != SourceCase::Window::kNone && twins_.past() != nullptr) {
+  if (window && steps_.window != SourceCase::Window::kNone && twins_.total() != nullptr) {
     return ProveWindow(cache);
   }
   const bool shifts = cache.source.kind == UpdateKind::kShift;
   if (shifts && twins_.MovedOf(pair_.After(cache.input)) != nullptr) return ProveShift(cache);
-  if (cache.grows || window || shifts || (cache.source.growing && twins_.past() == nullptr)) {
+  if (cache.grows || window || shifts || (cache.source.growing && twins_.total() == nullptr)) {
     facts_.Add(cache.id, same, "rows of the source move or leave");
     if (cache.source.growing) facts_.Add(cache.id, rest, "rows of the source move or leave");
     return;

@@ -87,6 +87,20 @@ Manifest WithoutCommonRings(Manifest relation) {
   return relation;
 }
 
+// Writes sizes that operators fix into both models. Those of the source restrict nothing. One that
+// only the result fixes is left open, because the result would refuse steps that the source takes.
+void DeclareFixedSizes(onnx::ModelProto* source, onnx::ModelProto* result) {
+  const std::vector<NamedSize> theirs = FixedSizesOf(*source);
+  std::vector<NamedSize> mine = FixedSizesOf(*result);
+  mine.erase(std::remove_if(mine.begin(), mine.end(),
+                            [&](const NamedSize& size) {
+                              return std::find(theirs.begin(), theirs.end(), size) == theirs.end();
+                            }),
+             mine.end());
+  DeclareSizes(theirs, source->mutable_graph());
+  DeclareSizes(mine, result->mutable_graph());
+}
+
 // The assumption under which forms decide that integers stay within their type (sym/forms/forms.h).
 Assumption SmallSizes() {
   return {AssumptionKind::kIntegerRange, "sizes and integers",
@@ -117,9 +131,7 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
     return proof;
   }
   SeparateWindowLengths(relation, &*source);
-  for (onnx::ModelProto* model : {&*source, &*result}) {
-    DeclareSizes(FixedSizesOf(*model), model->mutable_graph());
-  }
+  DeclareFixedSizes(&*source, &*result);
   if (!HasBranches(*source)) {
     ShareConstants(&*source, &*result);
     for (const SourceCase& steps : WindowCases(relation)) {

@@ -232,7 +232,7 @@ class Shrinker {
   }
 
   struct NodeValue {
-    std::string value, node;
+    std::string value, node, id;
     exec::Tensor tensor;
   };
 
@@ -246,9 +246,9 @@ class Shrinker {
         if (v == kNoValue || outputs[k].absent() || outputs[k].bytes() < 0) continue;
         exec::Tensor copy(outputs[k].type, outputs[k].shape);
         std::copy_n(outputs[k].data, outputs[k].bytes(), copy.data());
-        values->push_back({graph.name(v),
-                           fmt::format("{} \"{}\"", graph.node(n).op_type(), graph.NodeName(n)),
-                           std::move(copy)});
+        values->push_back(
+            {graph.name(v), fmt::format("{} \"{}\"", graph.node(n).op_type(), graph.NodeName(n)),
+             graph.node(n).name().empty() ? graph.name(v) : graph.node(n).name(), std::move(copy)});
       }
     });
     auto fetches = runner.Step(feeds);
@@ -256,8 +256,8 @@ class Shrinker {
     return fetches;
   }
 
-  // Finds the first value that differs from the source's value of the same name. Caches are left
-  // out if their slots without tokens hold other numbers.
+  // Compares all values with the source's of the same name, and finds the first one that differs.
+  // Caches are left out if their slots without tokens hold other numbers.
   void NoteNodes(Counterexample* found) const {
     std::map<std::string, const NodeValue*> twins;
     for (const NodeValue& value : before_) twins[value.value] = &value;
@@ -270,10 +270,11 @@ class Shrinker {
       const exec::View a = twin->second->tensor.view(), b = value.tensor.view();
       if (a.type != b.type || a.shape != b.shape) continue;
       const Comparison c = Compare(a, b, source_nodes_);
-      if (!c.difference) continue;
+      found->values.push_back({value.value, twin->second->node, value.node, twin->second->id,
+                               value.id, c.max_abs, c.difference.has_value()});
+      if (!c.difference || !found->after_node.empty()) continue;
       found->before_node = twin->second->node;
       found->after_node = value.node;
-      return;
     }
   }
 

@@ -120,6 +120,15 @@ struct ReplayStep {
   exec::Fetches fetches;
 };
 
+// A value that both models compute under one name, in one type and shape.
+struct ComparedValue {
+  std::string name;
+  std::string before_node, after_node;  // what computes it: operator and name
+  std::string before_id, after_id;      // the node's name in its graph, or `name` if it has none
+  double distance = 0;                  // the largest |before - after| of its elements
+  bool differs = false;                 // by more than rounding explains
+};
+
 struct Counterexample {
   std::string plan;              // the plan, or self check, that found the difference
   int step = 0;                  // index in the plan
@@ -135,6 +144,7 @@ struct Counterexample {
   int64_t new_tokens = 0, capacity = 0;
   std::string smallest = {}, smallest_output = {};
   std::string before_node = {}, after_node = {};  // the first nodes whose values differ
+  std::vector<ComparedValue> values = {};         // in the order in which the converted model ran
   std::vector<ReplayStep> before_steps = {}, after_steps = {};
 };
 

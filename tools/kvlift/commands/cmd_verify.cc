@@ -13,6 +13,7 @@
 #include "kvlift/inputs/tensor_files.h"
 #include "kvlift/outputs.h"
 #include "kvlift/reports/documents.h"
+#include "kvlift/reports/model_explorer.h"
 #include "kvlift/reports/report_data.h"
 #include "kvlift/reports/saved_documents.h"
 #include "kvlift/reports/verify_formats.h"
@@ -167,6 +168,17 @@ int RunVerify(const VerifyFlags& flags, Io io) {
     const absl::Status saved = SaveObligations(flags.obligations, before, after, relation, guard);
     if (!saved.ok()) {
       Complain(io, flags.obligations, saved);
+      return kUnwritable;
+    }
+  }
+  if (!flags.explorer.empty()) {
+    const std::vector<OutputFile> files = {
+        {flags.explorer,
+         ModelExplorerData(*report, before.proto->graph().name(), after.proto->graph().name())}};
+    absl::Status saved = guard.Check(files);
+    if (saved.ok()) saved = WriteOutputs(files);
+    if (!saved.ok()) {
+      Complain(io, flags.explorer, saved);
       return kUnwritable;
     }
   }

@@ -60,7 +60,7 @@ struct VerifyFlags {
   CommonFlags common;
   std::string before, after;
   std::string plan = "quick", format = "text", accept = "proved", manifest, save_failure,
-              obligations;
+              obligations, explorer;
   std::vector<std::string> save;  // FORMAT=FILE
   uint64_t seed = 1;
   bool whole = false;

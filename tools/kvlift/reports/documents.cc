@@ -323,6 +323,14 @@ ordered_json VerifyDocument(const VerifyReport& r) {
     }
     json["counterexample"]["nodes"] = {{"before", TextOrNull(c.before_node)},
                                        {"after", TextOrNull(c.after_node)}};
+    json["counterexample"]["values"] = nlohmann::ordered_json::array();
+    for (const ComparedValue& value : c.values) {
+      json["counterexample"]["values"].push_back({{"name", value.name},
+                                                  {"before", value.before_node},
+                                                  {"after", value.after_node},
+                                                  {"distance", Number(value.distance)},
+                                                  {"differs", value.differs}});
+    }
   }
   return json;
 }

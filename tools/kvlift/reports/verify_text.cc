@@ -85,6 +85,24 @@ std::string CounterexampleText(const Counterexample& c) {
   return text;
 }
 
+// Shows the values around the first one that differs: the last that is the same, and those behind.
+std::string ValuesText(const std::vector<ComparedValue>& values, const Style& style) {
+  constexpr std::ptrdiff_t kShown = 10;
+  auto first = std::find_if(values.begin(), values.end(),
+                            [](const ComparedValue& value) { return value.differs; });
+  if (first == values.end()) return {};
+  if (first != values.begin()) --first;
+  const auto end = values.end() - first > kShown ? first + kShown : values.end();
+  Rows rows;
+  for (auto value = first; value != end; ++value) {
+    const bool alike = value->before_node == value->after_node;
+    rows.push_back({value->name, value->before_node, alike ? "the same" : value->after_node,
+                    fmt::format("{:.2e}", value->distance), value->differs ? "different" : "same"});
+  }
+  return "\n" + FormatTable({"value", "before", "after", "largest difference", ""}, rows, style,
+                            ToneOfCell);
+}
+
 // Shows whether each cache may be updated in place, and why.
 std::string AliasText(const std::vector<AliasCertificate>& aliases, const Style& style) {
   Rows rows;
@@ -235,7 +253,9 @@ std::string VerifyText(const VerifyReport& r, bool verbose, const Style& style) 
   }
   text += LedgerText(r.assumptions, verbose);
   text += ControlText(r.controls, verbose, style);
-  if (r.counterexample) text += CounterexampleText(*r.counterexample);
+  if (r.counterexample) {
+    text += CounterexampleText(*r.counterexample) + ValuesText(r.counterexample->values, style);
+  }
   if (!r.reason.empty()) text += EscapeTerminal(r.reason) + "\n";
   return text + VerdictLine(r, style);
 }
