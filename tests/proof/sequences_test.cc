@@ -46,6 +46,22 @@ TEST(Sequences, TheFirstOneForAllIsNoneOfTheirOwn) {
   EXPECT_EQ(Unproved(WithEnds(first, first, Uniform)), "");
 }
 
+TEST(Sequences, ANormalizationInTrainingTakesInAllOfThem) {
+  const auto normalised = [](const std::string& training) {
+    return "size = Constant<value_ints = [16]>()\n"
+           "ones = ConstantOfShape<value = float[1] {1}>(size)\n"
+           "zeros = ConstantOfShape(size)\n"
+           "turned = Transpose<perm = [0, 2, 1]>(y0)\n" +
+           (training.empty() ? "done" : std::string("done, mean, variance")) +
+           " = BatchNormalization" + training +
+           "(turned, ones, zeros, zeros, ones)\n"
+           "y = Transpose<perm = [0, 2, 1]>(done)";
+  };
+  EXPECT_EQ(Unproved(WithEnd(normalised(""))), "");
+  EXPECT_NE(Unproved(WithEnd(normalised("<training_mode = 1>"))).find("gives each sequence"),
+            std::string::npos);
+}
+
 // A present of the first sequence alone broadcasts in the source's attention.
 TEST(Sequences, APresentOfOneIsNoneOfAll) {
   const auto with = [](const std::string& present) {

@@ -1,5 +1,8 @@
 // LIBS: sym onnxio
 // Operators that move data: Concat, Slice, Gather and their like, and constants that are patterns.
+#include <set>
+#include <string>
+
 #include "gtest/gtest.h"
 #include "support/forms_fixture.h"
 
@@ -133,6 +136,22 @@ TEST(FormsMovement, GatherNDTakesCoordinates) {
                           "y = GatherND (x, rr)"));
   EXPECT_EQ(m.Shape("y"), "[B]");
   EXPECT_EQ(m.Element("y"), "x[i0, i0]");
+}
+
+// The extent is that of the operand, and the elements are other ones.
+TEST(FormsMovement, PadsThatTakeAsMuchAsTheyAdd) {
+  const auto element = [](const std::string& mode) {
+    FormsOfText m(ModelText("(int64[5] x) => (int64[5] y)",
+                            "pads = Constant <value_ints = [1, -1]> ()\n"
+                            "y = Pad <mode = \"" +
+                                mode + "\"> (x, pads)"));
+    EXPECT_EQ(m.Shape("y"), "[5]");
+    return m.Element("y");
+  };
+  const std::set<std::string> all = {element("edge"), element("reflect"), element("wrap"),
+                                     element("constant")};
+  EXPECT_EQ(all.size(), 4u);
+  EXPECT_EQ(all.count("x[i0 - 1]") + all.count("x[-1 + i0]"), 0u);
 }
 
 TEST(FormsMovement, PadAndTrilu) {

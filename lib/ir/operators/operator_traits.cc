@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ir/graph.h"
 #include "onnx/defs/schema.h"
 
 namespace kvlift {
@@ -107,6 +108,12 @@ const ElementwiseOperator* FindElementwise(const onnx::NodeProto& node) {
 bool IsGlobalPool(const onnx::NodeProto& node) {
   return (node.domain().empty() || node.domain() == "ai.onnx") &&
          (node.op_type() == "GlobalAveragePool" || node.op_type() == "GlobalMaxPool");
+}
+
+bool IsTrainingNormalization(const onnx::NodeProto& node) {
+  if (node.op_type() != "BatchNormalization") return false;
+  // Before opset 14, further outputs ask for training.
+  return IntAttribute(node, "training_mode", 0) != 0 || node.output_size() > 1;
 }
 
 DefaultAttribute DefaultAttributeOf(const onnx::NodeProto& node, const std::string& name,

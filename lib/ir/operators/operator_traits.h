@@ -36,6 +36,10 @@ const ElementwiseOperator* FindElementwise(const onnx::NodeProto& node);
 // them with one element.
 bool IsGlobalPool(const onnx::NodeProto& node);
 
+// Returns true for a BatchNormalization in training, which normalises by the mean and variance of
+// all rows that it is given, instead of by inputs.
+bool IsTrainingNormalization(const onnx::NodeProto& node);
+
 struct DefaultAttribute {
   bool known = false;  // ONNX defines the operator with an attribute of this name
   // Null if the attribute has no default value: a node without it has a meaning of its own. Owned

@@ -71,7 +71,7 @@ bool AreNear(const ProductScale& mine, const ProductScale& theirs) {
 Assumption ProductsAreFinite() {
   return {AssumptionKind::kFinite, "numbers",
           "queries, keys, values and their products are finite numbers of their type, hidden keys "
-          "included",
+          "included, and nothing is divided by zero, whose sign may be another one",
           AssumptionSource::kHost};
 }
 

@@ -118,6 +118,7 @@ bool CrossTokenFinder::Mixes(NodeId n) {
     return RowsFrom(n, IntAttribute(node, "axis", -1));
   }
   if (op == "GroupNormalization") return RowsFrom(n, 1);
+  if (IsTrainingNormalization(node)) return RowsFrom(n, 0);
   if (absl::StartsWith(op, "Conv") || absl::EndsWith(op, "Pool") || op == "InstanceNormalization") {
     return RowsFrom(n, 2);
   }

@@ -39,9 +39,12 @@ void OpPad(OpContext& c) {
   if (pads->size() != 2 * axes.size()) return;
   Pool& pool = c.pool();
   Shape out = x.form.shape, before(x.rank(), pool.Integer(0));
+  std::vector<bool> padded(static_cast<size_t>(x.rank()), false);
   for (size_t k = 0; k < axes.size(); ++k) {
+    const Expr behind = (*pads)[axes.size() + k];
     before[axes[k]] = (*pads)[k];
-    out[axes[k]] = pool.Add(out[axes[k]], pool.Add((*pads)[k], (*pads)[axes.size() + k]));
+    padded[axes[k]] = !(*pads)[k]->is_integer(0) || !behind->is_integer(0);
+    out[axes[k]] = pool.Add(out[axes[k]], pool.Add((*pads)[k], behind));
   }
   Expr fill = pool.Integer(0);
   if (c.has(2)) {
@@ -54,7 +57,7 @@ void OpPad(OpContext& c) {
       std::vector<Expr> own(ix.begin(), ix.end());
       for (int k : axes) {
         own[k] = pool.Sub(ix[k], before[k]);
-        if (out[k] != x.dim(k)) own[k] = Mirrored(pool, mode, own[k], x.dim(k), facts);
+        if (padded[k]) own[k] = Mirrored(pool, mode, own[k], x.dim(k), facts);
         if (own[k] == nullptr) return nullptr;
       }
       return c.engine().Lift(
