@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "ir/graph.h"
 #include "onnx/defs/schema.h"
 
 namespace kvlift {
@@ -113,7 +112,11 @@ bool IsGlobalPool(const onnx::NodeProto& node) {
 bool IsTrainingNormalization(const onnx::NodeProto& node) {
   if (node.op_type() != "BatchNormalization") return false;
   // Before opset 14, further outputs ask for training.
-  return IntAttribute(node, "training_mode", 0) != 0 || node.output_size() > 1;
+  const auto& attributes = node.attribute();
+  return node.output_size() > 1 ||
+         std::any_of(attributes.begin(), attributes.end(), [](const auto& attribute) {
+           return attribute.name() == "training_mode" && attribute.i() != 0;
+         });
 }
 
 DefaultAttribute DefaultAttributeOf(const onnx::NodeProto& node, const std::string& name,
