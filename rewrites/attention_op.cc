@@ -62,11 +62,10 @@ Expr HasColumn(sym::Forms& forms, ValueId mask, absl::Span<const Expr> extents,
     if (!IsSeen(form.shape[k], extents[k + skip])) return nullptr;
   }
   const Expr columns = form.shape.back();
-  if (columns->is_integer(1) && columns != extents.back()) return nullptr;
+  if (columns == extents.back()) return pool.True();
+  if (columns->is_integer(1)) return nullptr;
   const bool counts_others = std::find(extents.begin(), extents.end(), columns) != extents.end();
-  if (columns == extents.back() || (columns->kind() == Kind::kDim && !counts_others)) {
-    return pool.True();
-  }
+  if (columns->kind() == Kind::kDim && !counts_others) return pool.True();
   return pool.Lt(pool.Index(3), columns, facts);
 }
 
@@ -78,9 +77,8 @@ bool ReadMask(sym::Forms& forms, NodeId node, const sym::Facts& facts, Attention
   Expr keep = pool.True();
   site->mask.bias_keep = keep;
   if (const ValueId mask = Input(graph, node, 3); mask != kNoValue) {
-    const Expr element = BroadcastOperand(
-        forms, mask, Indices(pool, absl::MakeConstSpan(facts.extents).first(4)), facts);
     const auto scores = absl::MakeConstSpan(facts.extents).first(4);
+    const Expr element = BroadcastOperand(forms, mask, Indices(pool, scores), facts);
     const Expr has_column = HasColumn(forms, mask, scores, facts);
     if (element == nullptr || has_column == nullptr) return false;
     if (forms.ElementType(mask) == onnx::TensorProto::BOOL) {

@@ -47,6 +47,15 @@ COUNTED = STATIC.replace(", int64[B] valid)", ")").replace("{\n", """
   valid = Add (at, tokens)
 """.replace("\n  <int64[1] rows = {1}>", ""), 1)
 
+# Statements that make a mask of the slots: token s of a step sees the slots up to at + s.
+SEEN = """  shape = Shape <start = 2, end = 3> (q)
+  tokens = Squeeze (shape)
+  rows = Range (zero, tokens, one)
+  rows2 = Unsqueeze (rows, behind)
+  first = Unsqueeze (at, apart)
+  places = Add (first, rows2)
+  seen = LessOrEqual (slots, places)"""
+
 # The same caches; the attention is written out, with a mask that the graph makes of the index.
 WRITTEN_OUT = """<ir_version: 11, opset_import: ["" : 24]>
 decoder (float[B,2,S,4] q, float[B,2,S,4] k, float[B,2,S,4] v, float[B,2,32,4] key_in,
@@ -61,19 +70,13 @@ decoder (float[B,2,S,4] q, float[B,2,S,4] k, float[B,2,S,4] v, float[B,2,32,4] k
   turned = Transpose <perm = [0, 1, 3, 2]> (key_out)
   product = MatMul (q, turned)
   scores = Mul (product, half)
-  shape = Shape <start = 2, end = 3> (q)
-  tokens = Squeeze (shape)
-  rows = Range (zero, tokens, one)
-  rows2 = Unsqueeze (rows, behind)
-  first = Unsqueeze (at, apart)
-  places = Add (first, rows2)
-  seen = LessOrEqual (slots, places)
+SEEN
   masked = Where (seen, scores, low)
   weights = Softmax <axis = -1> (masked)
   y = MatMul (weights, value_out)
-}"""
+}""".replace("SEEN", SEEN)
 
-# An Attention over a buffer of 32 slots, whose mask has COLUMNS columns and which reads LENGTH slots.
+# An Attention over a buffer of 32 slots, whose mask has COLUMNS columns.
 MASKED = """<ir_version: 11, opset_import: ["" : 24]>
 decoder (float[B,2,S,4] q, float[B,2,S,4] k, float[B,2,S,4] v, float[B,2,32,4] key_in,
          float[B,2,32,4] value_in, int64[B] at)
@@ -84,15 +87,9 @@ decoder (float[B,2,S,4] q, float[B,2,S,4] k, float[B,2,S,4] v, float[B,2,32,4] k
   key_out = TensorScatter <axis = 2> (key_in, k, at)
   value_out = TensorScatter <axis = 2> (value_in, v, at)
   slots = Range (zero, columns, one)
-  shape = Shape <start = 2, end = 3> (q)
-  tokens = Squeeze (shape)
-  rows = Range (zero, tokens, one)
-  rows2 = Unsqueeze (rows, behind)
-  first = Unsqueeze (at, apart)
-  places = Add (first, rows2)
-  seen = LessOrEqual (slots, places)
+SEEN
   y = Attention (q, key_out, value_out, seen)
-}"""
+}""".replace("SEEN", SEEN)
 
 # The attention reads as many slots as the first sequence of the batch has valid keys.
 OF_ONE_SEQUENCE = """<ir_version: 11, opset_import: ["" : 24]>

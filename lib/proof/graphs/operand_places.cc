@@ -22,6 +22,7 @@ using sym::Expr;
 const absl::flat_hash_map<std::string_view, std::vector<int>>& RowOperands() {
   static const auto& kOperands = *new absl::flat_hash_map<std::string_view, std::vector<int>>{
       {"Attention", {0, 1, 2, 3, 4, 5, 6}},
+      {"BatchNormalization", {0}},
       {"Conv", {0}},
       {"GroupNormalization", {0}},
       {"GroupQueryAttention", {0, 1, 2, 3, 4, 5, 9, 10}},
@@ -43,7 +44,7 @@ class Reader {
         result_(forms.Of(graph_.outputs(node)[static_cast<size_t>(output)])) {}
 
   std::optional<std::vector<OperandPlace>> Run() {
-    if (!result_.known_rank) return std::nullopt;
+    if (!result_.known_rank || IsTrainingNormalization(proto())) return std::nullopt;
     bool read = true;
     if (IsElementwise(graph_, node_)) {
       read = ReadAll([&](int k) { return Broadcast(k); });
@@ -77,8 +78,6 @@ class Reader {
       read = ReadAll([&](int k) { return AlongOne(k, IntAttribute(proto(), "axis", 0)); });
     } else if (op_ == "RotaryEmbedding") {
       read = ReadRotation();
-    } else if (op_ == "BatchNormalization" && !IsTrainingNormalization(proto())) {
-      read = ReadAll([&](int k) { return Whole(k, k == 0 ? 1 : 0); });
     } else if (const auto rows = RowOperands().find(op_); rows != RowOperands().end()) {
       read = ReadAll([&](int k) { return Whole(k, IsRow(rows->second, k) ? 1 : 0); });
     } else {

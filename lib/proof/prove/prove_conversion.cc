@@ -92,11 +92,9 @@ Manifest WithoutCommonRings(Manifest relation) {
 void DeclareFixedSizes(onnx::ModelProto* source, onnx::ModelProto* result) {
   const std::vector<NamedSize> theirs = FixedSizesOf(*source);
   std::vector<NamedSize> mine = FixedSizesOf(*result);
-  mine.erase(std::remove_if(mine.begin(), mine.end(),
-                            [&](const NamedSize& size) {
-                              return std::find(theirs.begin(), theirs.end(), size) == theirs.end();
-                            }),
-             mine.end());
+  std::erase_if(mine, [&](const NamedSize& size) {
+    return std::find(theirs.begin(), theirs.end(), size) == theirs.end();
+  });
   DeclareSizes(theirs, source->mutable_graph());
   DeclareSizes(mine, result->mutable_graph());
 }

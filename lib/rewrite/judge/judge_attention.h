@@ -75,8 +75,9 @@ class AttentionJudge {
   // Returns true if the mask alone hides those keys, without the extent of the keys. A ring needs
   // that, since it holds other tokens where another buffer ends.
   bool SaysWhatIsUnused(const MaskOfSite& mask) const;
-  // Returns `keep`, and that the key is a valid row where `keep` does not imply it.
+  // Returns `keep`, and that the key is one of those that the source's attention reads.
   sym::Expr OfSourceKeys(const MaskOfSite& mask, sym::Expr keep) const;
+  // Returns `keep`, and that the key is a valid row where `keep` does not imply it.
   sym::Expr OfValidKeys(const MaskOfSite& mask, sym::Expr keep) const;
   // Returns e, an expression of the source's rows (i3), as one of the buffer's slots.
   sym::Expr InSlots(const MaskOfSite& mask, sym::Expr e) const;

@@ -33,6 +33,11 @@ int ExitCodeOf(VerdictKind verdict, Accept accept) {
 
 namespace {
 
+absl::Status Save(const std::vector<OutputFile>& files, const OutputGuard& guard) {
+  KV_RETURN_IF_ERROR(guard.Check(files));
+  return WriteOutputs(files);
+}
+
 // Writes the folder of a counterexample: inputs and outputs of both models in the step that
 // differs, in the format of `run`, and a text that describes the difference.
 absl::Status SaveFailure(const std::string& folder, const Model& before, const Model& after,
@@ -53,8 +58,7 @@ absl::Status SaveFailure(const std::string& folder, const Model& before, const M
   KV_RETURN_IF_ERROR(add("after", after, report.counterexample->after_steps));
   files.push_back({(std::filesystem::path(folder) / "counterexample.json").string(),
                    VerifyDocument(report)["counterexample"].dump(2) + "\n"});
-  KV_RETURN_IF_ERROR(guard.Check(files));
-  return WriteOutputs(files);
+  return Save(files, guard);
 }
 
 // Writes the parts of the proof that a solver can check, one file each. For quantised caches the
@@ -70,8 +74,7 @@ absl::Status SaveObligations(const std::string& folder, const Model& before, con
   for (const Obligation& one : obligations.all()) {
     files.push_back({(std::filesystem::path(folder) / (one.name + ".smt2")).string(), one.script});
   }
-  KV_RETURN_IF_ERROR(guard.Check(files));
-  return WriteOutputs(files);
+  return Save(files, guard);
 }
 
 // Returns the relation that the verdict is about, then the others that the graphs allow.
@@ -172,11 +175,9 @@ int RunVerify(const VerifyFlags& flags, Io io) {
     }
   }
   if (!flags.explorer.empty()) {
-    const std::vector<OutputFile> files = {
-        {flags.explorer,
-         ModelExplorerData(*report, before.proto->graph().name(), after.proto->graph().name())}};
-    absl::Status saved = guard.Check(files);
-    if (saved.ok()) saved = WriteOutputs(files);
+    const std::string data =
+        ModelExplorerData(*report, before.proto->graph().name(), after.proto->graph().name());
+    const absl::Status saved = Save({{flags.explorer, data}}, guard);
     if (!saved.ok()) {
       Complain(io, flags.explorer, saved);
       return kUnwritable;

@@ -9,7 +9,7 @@
 namespace kvlift::cli {
 namespace {
 
-// The colours of the HTML report for values that are the same and for those that differ.
+// The background colours of nodes whose values are the same (green) and of those that differ (red).
 constexpr const char* kSame = "#d7f0dd";
 constexpr const char* kDiffers = "#f6c9c4";
 

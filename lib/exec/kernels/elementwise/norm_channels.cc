@@ -9,6 +9,7 @@
 #include "exec/kernels/common/math_util.h"
 #include "exec/kernels/common/move_util.h"
 #include "exec/kernels/common/tables.h"
+#include "ir/operators/operator_traits.h"
 
 namespace kvlift::exec {
 namespace {
@@ -35,7 +36,7 @@ absl::StatusOr<int64_t> Channels(const KernelContext& context) {
 
 absl::Status BatchShape(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const int64_t channels, Channels(context));
-  if (IntAttribute(context, "training_mode", 0) != 0 || context.node.output_size() > 1) {
+  if (IsTrainingNormalization(context.node)) {
     return Unsupported(context, "training is not supported");
   }
   KV_RETURN_IF_ERROR(CheckChannels(context, 4, channels));

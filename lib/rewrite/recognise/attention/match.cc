@@ -193,8 +193,9 @@ class ViewFinder {
     return DivisorsUpTo((extent->value() - view->first_element) / head_dim->value());
   }
 
-  // Returns the divisors of the number of heads that are at most `most`, the largest first. A model
-  // may declare any number: above kMostHeads there are none.
+  // Returns the divisors of the number of heads that are at most `most`, the largest first. No
+  // divisors are tried for more than kMostHeads heads, because a model may declare any number and
+  // trying them all would take too long.
   std::vector<int64_t> DivisorsUpTo(int64_t most) const {
     constexpr int64_t kMostHeads = 1 << 16;
     std::vector<int64_t> divisors;
