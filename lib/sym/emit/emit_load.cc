@@ -44,7 +44,8 @@ absl::StatusOr<std::string> Emitter::Builder::Source(Expr load) {
 
 // Returns true if the axis of a source may be read as a whole for an index of the output. It may
 // not if the two extents are different numbers, or if they differ by their symbols, as S and P +
-// S do, inside a branch of a select: the branch reads only a part of the axis.
+// S do, inside a branch of a select: the branch reads only a part of the axis. A wide axis ends
+// behind the index, unless the element itself asks where the axis ends.
 bool Emitter::Builder::SameExtent(ValueId source, int axis, Expr index) const {
   const Form& form = e_.forms_.Of(source);
   if (!form.known_rank || axis >= static_cast<int>(form.shape.size())) return true;
@@ -53,11 +54,19 @@ bool Emitter::Builder::SameExtent(ValueId source, int axis, Expr index) const {
   if (wanted->kind() == Kind::kInteger) {
     return own->kind() != Kind::kInteger && branches_ == 0;
   }
-  if (branches_ == 0 || IsWide(source, axis)) return true;
+  if (branches_ == 0) return true;
+  if (IsWide(source, axis) && !AsksForEnd(own)) return true;
   const std::vector<DimSymbol> theirs = DimsOf(wanted), mine = DimsOf(own);
   return std::none_of(theirs.begin(), theirs.end(), [&](const DimSymbol& dim) {
     return e_.dims_.contains(dim) || std::find(mine.begin(), mine.end(), dim) != mine.end();
   });
+}
+
+// Returns true if the requested element compares with an extent that a host decides.
+bool Emitter::Builder::AsksForEnd(Expr extent) const {
+  if (extent->kind() != Kind::kDim) return false;
+  const std::vector<DimSymbol> dims = DimsOf(r_.element);
+  return std::find(dims.begin(), dims.end(), extent->dim()) != dims.end();
 }
 
 bool Emitter::Builder::IsWide(ValueId source, int axis) const {

@@ -137,6 +137,13 @@ bool IsReadForShape(const Graph& graph, const std::string& name) {
          });
 }
 
+// Returns true if the input was fed as wide as the buffer, though its declared shape allows others.
+bool HasOtherWidths(const SourceInput& input) {
+  return input.reading().Has(Extent::kSlots) &&
+         std::any_of(input.readings.begin(), input.readings.end(),
+                     [](const Reading& other) { return !other.Has(Extent::kSlots); });
+}
+
 }  // namespace
 
 Assumption NotRun(AssumptionKind kind, std::string subject, std::string condition) {
@@ -247,6 +254,11 @@ Assumptions RestrictionsOf(const SourceInterface& interface, const std::vector<s
     const Reading& reading = input.reading();
     if (reading.meaning == Meaning::kMask && reading.Has(Extent::kKeys)) {
       all.Add({AssumptionKind::kMaskWidth, name, fmt::format("{} has P + S columns", name),
+               AssumptionSource::kHost, false});
+    }
+    if (reading.meaning == Meaning::kMask && HasOtherWidths(input)) {
+      all.Add({AssumptionKind::kMaskWidth, name,
+               fmt::format("{} has as many columns as the caches have slots", name),
                AssumptionSource::kHost, false});
     }
     if (IsFloatType(input.type) && reading.meaning != Meaning::kOnes &&

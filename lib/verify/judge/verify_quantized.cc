@@ -81,6 +81,8 @@ void AddStored(const VerifyReport& stored, const Proof& proof, VerifyReport* rep
     fact.text = "values and scales: " + fact.text;
     report->proof.facts.push_back(std::move(fact));
   }
+  if (report->proof.not_tried.empty()) report->proof.not_tried = proof.not_tried;
+  report->proof.assumptions.Add(proof.assumptions);
   for (OutputResult output : stored.outputs) {
     output.name = "stored: " + output.name;
     report->outputs.push_back(std::move(output));
@@ -173,9 +175,10 @@ absl::StatusOr<VerifyReport> VerifyQuantized(const Model& before, const Model& a
                                 fact->text, fact->why_not);
     return report;
   }
-  if (!HoldsWhole(report.proof)) {
+  if (!HoldsWhole(report.proof) || !HoldsWhole(proof)) {
     report.verdict = VerdictKind::kEqualAsTested;
-    report.reason = "KV410 nothing is proved";
+    const std::string& why = report.proof.not_tried;
+    report.reason = why.empty() ? "KV410 nothing is proved" : "KV410 " + why;
     return report;
   }
   report.verdict = VerdictKind::kEqualWithinQuantization;
