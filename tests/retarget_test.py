@@ -8,11 +8,15 @@ import os
 import tempfile
 import unittest
 
+import numpy as np
 import onnx
+import onnxruntime as ort
 from onnx import parser
 
 from support.recorded import MODELS
 from support.tool import done, tool
+
+ort.set_default_logger_severity(3)  # ONNX Runtime warns of each cache that it copies
 
 CASES = os.path.join(os.path.dirname(MODELS), "rewrites")
 
@@ -113,6 +117,51 @@ OF_ONE_INDEX = OF_ONE_SEQUENCE.replace("int64[B] at)", "int64[1] place)").replac
   batch = Shape <start = 0, end = 1> (q)
   at = Expand (place, batch)
 """, 1)
+
+# The attention reads the rows up to the longest sequence's last, and the host's mask up to its end.
+OF_HOST_WIDTH = """<ir_version: 11, opset_import: ["" : 24]>
+decoder (float[B,2,S,4] q, float[B,2,S,4] k, float[B,2,S,4] v, float[B,2,32,4] key_in,
+         float[B,2,32,4] value_in, int64[B] at, int64[B,columns] mask)
+     => (float[B,2,S,4] y, float[B,2,32,4] key_out, float[B,2,32,4] value_out)
+  <int64[1] from = {0}, int64[1] axis = {2}, int64 zero = {0}, int64 one = {1}, int64[2] apart = {1,2},
+   int64[3] apart3 = {1,2,3}, int64[1] behind = {1}>
+{
+  key_out = TensorScatter <axis = 2> (key_in, k, at)
+  value_out = TensorScatter <axis = 2> (value_in, v, at)
+  tokens = Shape <start = 2, end = 3> (q)
+  valid = Add (at, tokens)
+  longest = ReduceMax (valid, from)
+  keys = Slice (key_out, from, longest, axis)
+  values = Slice (value_out, from, longest, axis)
+  end = Squeeze (longest)
+  slots = Range (zero, end, one)
+  columns = Shape <start = 1, end = 2> (mask)
+  last = Sub (columns, one)
+  places = Min (slots, last)
+  picked = Gather <axis = 1> (mask, places)
+  bools = Cast <to = 9> (picked)
+  shown = Unsqueeze (bools, apart)
+  count = Squeeze (tokens)
+  rows = Range (zero, count, one)
+  rows2 = Unsqueeze (rows, behind)
+  first = Unsqueeze (at, apart3)
+  own = Add (first, rows2)
+  causal = LessOrEqual (slots, own)
+  seen = And (shown, causal)
+  y = Attention (q, keys, values, seen, , , valid)
+}"""
+
+
+def seen(model, columns, past=3, tokens=2):
+    """Returns y for two sequences whose mask has so many columns."""
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.standard_normal((2, 2, tokens, 4), np.float32) for name in "qkv"}
+    for name in ("key_in", "value_in"):
+        feeds[name] = rng.standard_normal((2, 2, 32, 4), np.float32)
+    feeds["at"] = np.full(2, past)
+    feeds["mask"] = np.ones((2, columns), np.int64)
+    feeds["mask"][1, 0] = 0
+    return ort.InferenceSession(model).run(["y"], feeds)[0]
 
 
 class Retarget(unittest.TestCase):
@@ -233,6 +282,17 @@ class Retarget(unittest.TestCase):
                 out = self.at("out.onnx")
                 done("convert", model, "-o", out, "--force", "--accept", "proved", *FORMS[form])
                 self.assertIn("verdict: equal", tool("verify", model, out).stdout)
+
+    def test_a_mask_of_the_hosts_width_is_read_up_to_its_end(self):
+        model = self.saved("host.onnx", OF_HOST_WIDTH)
+        for form in ("full", "explicit", "portable"):
+            out = self.at("out.onnx")
+            done("convert", model, "-o", out, "--force", *FORMS[form])
+            for columns in (1, 4, 5, 6, 32):
+                with self.subTest(form=form, columns=columns):
+                    np.testing.assert_allclose(seen(out, columns), seen(model, columns), atol=1e-6)
+            text = " ".join(tool("verify", model, out).stdout.split())
+            self.assertIn("assumed: mask has as many columns as the caches have slots", text)
 
     def test_what_cannot_be_read_is_named(self):
         ring = self.saved("ring.onnx", STATIC.replace("<axis = 1>", '<axis = 1, mode = "circular">'))
