@@ -352,7 +352,7 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV250", "ring-too-small", "the ring has no slot for a new token beside its window",
      "A step reads the rows of the window and its own: a ring of C slots takes C - W new tokens.",
      "Give --window circular more slots, or none: then the host chooses."},
-    {"KV251", "pads-change-rows", "padding tokens would change what real tokens give",
+    {"KV251", "pads-change-rows", "padding tokens may change what real tokens give",
      "The range of a dynamic quantisation, or a reduction, is taken over all tokens of a step: a "
      "prompt that is padded to the length of another then gives other numbers than alone, and no "
      "mask tells its pads apart.",

@@ -70,7 +70,8 @@ void ExpectWithin(const std::string& text, const std::vector<Feed>& feeds, uint3
   ASSERT_TRUE(program.ok()) << program.status();
   exec::Session session(*program);
   exec::Fetches fetches;
-  ASSERT_TRUE(session.Step(given, &fetches).ok());
+  const absl::Status stepped = session.Step(given, &fetches);
+  ASSERT_TRUE(stepped.ok()) << stepped;
   const auto interpreter = oracle::Interpreter::Create(model, "");
   ASSERT_TRUE(interpreter.ok()) << interpreter.status();
   EXPECT_TRUE(interpreter->unknown().empty());
@@ -323,6 +324,32 @@ TEST(OracleFused, KeyValueCacheOfJoinedSequences) {
                              ", t", layout, "cache_mode = 1, quant_bit = 8", ", s"),
                  feeds, 21);
   }
+}
+
+TEST(OracleFused, GatherBlockQuantized) {
+  const char* head =
+      "<ir_version: 10, opset_import: [\"\" : 21, \"com.microsoft\" : 1]> "
+      "g ({0}[{1}] w, int32[2,3] i, float[{2}] s{3}) => (float[A,B,C,D] y) {{ "
+      "y = com.microsoft.GatherBlockQuantized <bits = {4}, block_size = 16, gather_axis = {5}, "
+      "quantize_axis = {6}> (w, i, s{7}) }}";
+  const Feed indices{"i", {2, 3}, 5, TensorProto::INT32};
+  for (const int64_t bits : {2, 4, 8}) {
+    const int64_t width = 40 * bits / 8;
+    const std::vector<Feed> plain = {
+        {"w", {5, 3, width}, 256, TensorProto::UINT8}, indices, {"s", {5, 3, 3}}};
+    const std::string dims = fmt::format("5,3,{}", width);
+    ExpectWithin(fmt::format(fmt::runtime(head), "uint8", dims, "5,3,3", "", bits, 0, -1, ""),
+                 plain, 8);
+    std::vector<Feed> more = plain;
+    const int64_t zeros = (3 * bits + 7) / 8;
+    more.push_back({"z", {5, 3, zeros}, 256, TensorProto::UINT8});
+    ExpectWithin(fmt::format(fmt::runtime(head), "uint8", dims, "5,3,3",
+                             fmt::format(", uint8[5,3,{}] z", zeros), bits, 0, 2, ", z"),
+                 more, 9);
+  }
+  // Blocks along the first axis, rows along the second.
+  ExpectWithin(fmt::format(fmt::runtime(head), "uint8", "33,5,4", "3,5,8", "", 4, 1, 0, ""),
+               {{"w", {33, 5, 4}, 256, TensorProto::UINT8}, indices, {"s", {3, 5, 8}}}, 10);
 }
 
 TEST(OracleFused, MatMulNBits) {

@@ -194,7 +194,58 @@ absl::Status MatMulNBits(OpContext& c) {
   return absl::OkStatus();
 }
 
+// GatherBlockQuantized: (q - zero point) * scale of the rows that the indices name. Each block of
+// `block_size` numbers along quantize_axis has a scale. Bytes hold 8 / bits numbers of the last
+// axis, the first in the lowest bits, and stand for numbers around 2^(bits - 1).
+absl::Status GatherBlockQuantized(OpContext& c) {
+  const Value &data = c.in[0], &indices = c.in[1], &scales = c.in[2];
+  const int64_t gather = AxisOf(c.Int("gather_axis", 0), data.rank());
+  const int64_t quantize = AxisOf(c.Int("quantize_axis", 1), data.rank());
+  const int64_t bits = c.Int("bits", 4), block = c.Int("block_size", 128);
+  const bool bytes = data.type() == TensorProto::UINT8;
+  if (gather < 0 || quantize < 0 || block <= 0) return Wrong(c, "axis or block_size");
+  if (bits != 2 && bits != 4 && bits != 8) return NoMeaning(c, "this form");
+  const int64_t packed = bytes ? 8 / bits : 1;
+  Dims table = data.dims();
+  table.back() *= packed;
+  Dims blocks = table;
+  blocks[quantize] = (blocks[quantize] + block - 1) / block;
+  Dims zeros = blocks;
+  if (bytes) zeros.back() = (zeros.back() + packed - 1) / packed;
+  if (scales.dims() != blocks || (c.has(3) && c.in[3].dims() != zeros)) return Wrong(c, "scales");
+  // Returns number `at` of a tensor whose last axis holds `last` numbers.
+  const auto read = [&](const Value& from, int64_t at, int64_t last) {
+    return bytes ? BitsAt(from, at / last * from.dims().back(), at % last, bits)
+                 : from.integers()[at];
+  };
+  const Dims front(table.begin(), table.begin() + gather);
+  const Dims back(table.begin() + gather + 1, table.end());
+  const int64_t inner = Product(back), extent = table[gather], count = indices.size();
+  const int64_t stride = StridesOf(table)[quantize];
+  Dims dims = front;
+  dims.insert(dims.end(), indices.dims().begin(), indices.dims().end());
+  dims.insert(dims.end(), back.begin(), back.end());
+  KV_RETURN_IF_ERROR(c.Spend(4 * Product(dims)));
+  Reals out(Product(dims));
+  for (int64_t i = 0; i < Product(dims); ++i) {
+    int64_t row = indices.integers()[i / inner % count];
+    if (row < 0) row += extent;
+    if (row < 0 || row >= extent) return Wrong(c, "an index out of range");
+    const int64_t at = (i / inner / count * extent + row) * inner + i % inner;
+    const int64_t place = at / stride % table[quantize], before = at / stride / table[quantize];
+    const int64_t scale_at = (before * blocks[quantize] + place / block) * stride + at % stride;
+    const int64_t middle = bytes ? int64_t{1} << (bits - 1) : 0;
+    const int64_t zero = c.has(3) ? read(c.in[3], scale_at, blocks.back()) : middle;
+    const auto q = static_cast<double>(read(data, at, table.back()) - zero);
+    const Number scale = scales.reals().At(scale_at);
+    out.Set(i, Approximated(Times({q, 0, 0}, scale), scales.type(), 1));
+  }
+  (*c.out)[0] = Value::FromReals(scales.type(), std::move(dims), std::move(out));
+  return absl::OkStatus();
+}
+
 constexpr OpEntry kOps[] = {
+    {"com.microsoft", "GatherBlockQuantized", GatherBlockQuantized},
     {"com.microsoft", "MatMulNBits", MatMulNBits},
     {"", "DequantizeLinear", Dequantize},
     {"", "QuantizeLinear", Quantize},

@@ -28,7 +28,6 @@ const absl::flat_hash_map<std::string_view, std::vector<int>>& RowOperands() {
       {"GroupQueryAttention", {0, 1, 2, 3, 4, 5, 9, 10}},
       {"InstanceNormalization", {0}},
       {"LRN", {0}},
-      {"MatMulNBits", {0}},
       {"MultiHeadAttention", {0, 1, 2, 4, 5, 6, 7}}};
   return kOperands;
 }
@@ -62,6 +61,10 @@ class Reader {
       read = AlongAxis(IntAttribute(proto(), "axis", -1));
     } else if (op_ == "Gather") {
       read = ReadLookup();
+    } else if (op_ == "MatMulNBits") {
+      read = ReadAll([&](int k) { return k == 0 ? AlongOne(k, -1) : Whole(k, 0); });
+    } else if (op_ == "GatherBlockQuantized") {
+      read = ReadPackedLookup();
     } else if (op_ == "Einsum" && proto().domain().empty()) {
       read = ReadEinsum();
     } else if (op_ == "CumSum") {
@@ -350,6 +353,28 @@ class Reader {
     }
     places_ = {std::move(in_table), std::move(in_rows)};
     return true;
+  }
+
+  // The table, its scales and its zero points are read completely, since a byte of the table holds
+  // several numbers; the indices are read at the result's own place.
+  bool ReadPackedLookup() {
+    const sym::Form table = forms_.Of(Input(0)), rows = forms_.Of(Input(1));
+    if (!table.known_rank || !rows.known_rank) return false;
+    const auto own = static_cast<int64_t>(table.shape.size());
+    int64_t axis = IntAttribute(proto(), "gather_axis", 0);
+    if (axis < 0) axis += own;
+    if (axis < 0 || axis >= own || table.shape.size() + rows.shape.size() != rank() + 1) {
+      return false;
+    }
+    return ReadAll([&](int k) {
+      if (k != 1) return Whole(k, 0);
+      OperandPlace place{k, {}, {}};
+      for (size_t i = 0; i < rows.shape.size(); ++i) {
+        place.at.push_back(pool_.Index(static_cast<int>(axis) + static_cast<int>(i)));
+      }
+      places_.push_back(std::move(place));
+      return true;
+    });
   }
 
   bool AlongAxis(int64_t axis) {

@@ -5,27 +5,13 @@
 #include <variant>
 
 #include "fmt/format.h"
+#include "rewrite/judge/shared_extents.h"
 #include "rewrite/plan/cross_token_ops.h"
 
 namespace kvlift::internal {
 namespace {
 
 using sym::Expr;
-
-// Refuses models in which padding tokens behind a prompt would change the results of its real
-// tokens, since no mask prevents that. Models with states are accepted: their hosts must avoid
-// padding tokens in any case, since a state keeps what it has read.
-std::optional<Finding> PadsChangeRows(const Analysis& a, const ResolvedOptions& options) {
-  if (options.padding == Padding::kNone || !a.states.empty()) return std::nullopt;
-  const NodeId n = FindMixingWithPads(a);
-  if (n == kNoNode) return std::nullopt;
-  return MakeFinding(
-      "KV251",
-      fmt::format("needs tokens of a step that do not change each other, found {}: padding tokens "
-                  "would change real ones (--padding none says that there are none)",
-                  a.graph->node(n).op_type()),
-      *a.graph, {n});
-}
 
 // Refuses a buffer of a fixed size whose capacity is not that of the model's other caches.
 std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ResolvedOptions& options) {
@@ -88,7 +74,6 @@ bool ReadsInputAtKeys(const Analysis& a, const AttentionSite& site) {
 std::optional<Finding> RefuseBeforePlanning(const Analysis& a,
                                             absl::Span<const PlannedCache> caches,
                                             const ResolvedOptions& options) {
-  if (auto finding = PadsChangeRows(a, options)) return finding;
   if (auto finding = CapacitiesDiffer(a, options)) return finding;
   if (auto finding = RingTooSmall(a, caches, options)) return finding;
   return ViewsReadInFull(a, options);
@@ -140,6 +125,21 @@ std::optional<std::string> WhySequencesMix(const Analysis& a) {
 }
 
 }  // namespace
+
+std::optional<Finding> PadsChangeRows(const Analysis& a, const ConversionPlan& plan) {
+  if (plan.options.padding == Padding::kNone || !a.states.empty()) return std::nullopt;
+  const NodeId n = FindMixingWithPads(a);
+  if (n == kNoNode) return std::nullopt;
+  const bool all_grow = std::all_of(a.updates.begin(), a.updates.end(),
+                                    [](const CacheUpdate& update) { return update.grows(); });
+  if (all_grow && plan.views() && InputOfAllTokens(a, plan.extents)) return std::nullopt;
+  return MakeFinding(
+      "KV251",
+      fmt::format("needs tokens of a step that are seen not to change each other, found {}: padding "
+                  "tokens may change real ones (--padding none says that there are none)",
+                  a.graph->node(n).op_type()),
+      *a.graph, {n});
+}
 
 std::optional<NoPadding> ForbidsPadding(const Analysis& a) {
   if (!a.states.empty()) return StateTakesTokens{};

@@ -1,5 +1,5 @@
-// What is known of a model before its parts are judged: reasons to refuse it under every scheme,
-// and reasons why all sequences of a batch must have one length. Internal to lib/rewrite.
+// What is known of a model as a whole: reasons to refuse it whatever becomes of its parts, and
+// reasons why all sequences of a batch must have one length. Internal to lib/rewrite.
 #pragma once
 
 #include <optional>
@@ -15,6 +15,12 @@ namespace kvlift::internal {
 std::optional<Finding> RefuseBeforePlanning(const Analysis& analysis,
                                             absl::Span<const PlannedCache> caches,
                                             const ResolvedOptions& options);
+
+// Returns KV251 if padding tokens behind a prompt would change the results of its real tokens, since
+// no mask prevents that. Models with states are accepted: their hosts must avoid padding tokens in
+// any case, since a state keeps what it has read. So are plans whose steps have no such tokens: all
+// sequences have one length, and an input of the host has a column for each of their tokens.
+std::optional<Finding> PadsChangeRows(const Analysis& analysis, const ConversionPlan& plan);
 
 // Returns why a step must not have padding tokens; nullopt if it may.
 std::optional<NoPadding> ForbidsPadding(const Analysis& analysis);

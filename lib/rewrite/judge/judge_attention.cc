@@ -179,6 +179,12 @@ AttentionJudge::Objection AttentionJudge::JudgeNumbers(const AttentionSite& site
     return Reason("KV210",
                   fmt::format("needs at most {} heads, found {}", kMostHeads, site.q_heads), site);
   }
+  if (site.key.view.heads != site.value.view.heads) {
+    return Reason("KV210",
+                  fmt::format("needs as many heads of values as of keys, found {} and {}",
+                              site.value.view.heads, site.key.view.heads),
+                  site);
+  }
   // Attention multiplies queries and keys by the square root of the scale each.
   if (!(site.scale >= kLeastScale && site.scale <= kLargestScale)) {
     return Reason("KV210",

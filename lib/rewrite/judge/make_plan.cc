@@ -387,6 +387,10 @@ std::vector<Rotation> RotationsOf(const Analysis& a, const ConversionPlan& plan)
 ConversionPlan MakePlan(const Analysis& a, const ResolvedOptions& options) {
   ConversionPlan plan = ChoosePlan(a, options);
   if (plan.refusal) return plan;
+  if (auto finding = internal::PadsChangeRows(a, plan)) {
+    plan.refusal = PlanRefusal{PlanRefusal::Cause::kOption, *std::move(finding)};
+    return plan;
+  }
   internal::JudgedStorage storage = internal::JudgeStorage(a, plan);
   if (storage.refusal) {
     plan.refusal = PlanRefusal{PlanRefusal::Cause::kOption, *std::move(storage.refusal)};

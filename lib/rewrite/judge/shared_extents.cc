@@ -133,22 +133,6 @@ class Surveyor {
   SharedExtents& extents_ = out_.extents;
 };
 
-// Returns an input and an axis of it whose extent is P + S.
-std::optional<DerivedIndex> LengthSource(const PlanBasis& s) {
-  const auto& masks = s.extents.key_length_masks;
-  if (!masks.empty()) return DerivedIndex{masks.begin()->first, masks.begin()->second};
-  const Expr total = s.pool.Add(s.pool.Dim(PastSymbol()), s.extents.new_length);
-  for (ValueId v : s.graph.graph_inputs()) {
-    const sym::Form& form = s.forms.Of(v);
-    for (size_t k = 0; form.known_rank && k < form.shape.size(); ++k) {
-      if (s.pool.Substitute(form.shape[k], s.extents.normal, {}) == total) {
-        return DerivedIndex{v, static_cast<int>(k)};
-      }
-    }
-  }
-  return std::nullopt;
-}
-
 std::string FreeName(const Graph& graph, std::string name) {
   while (graph.Find(name) != kNoValue) name += "_";
   return name;
@@ -158,6 +142,22 @@ std::string FreeName(const Graph& graph, std::string name) {
 
 Surveyed FindSharedExtents(const Analysis& a, const std::vector<PlannedCache>& caches) {
   return Surveyor(a, caches).Run();
+}
+
+std::optional<DerivedIndex> InputOfAllTokens(const Analysis& a, const SharedExtents& extents) {
+  const auto& masks = extents.key_length_masks;
+  if (!masks.empty()) return DerivedIndex{masks.begin()->first, masks.begin()->second};
+  sym::Pool& pool = a.forms->pool();
+  const Expr total = pool.Add(pool.Dim(PastSymbol()), extents.new_length);
+  for (ValueId v : a.graph->graph_inputs()) {
+    const sym::Form& form = a.forms->Of(v);
+    for (size_t k = 0; form.known_rank && k < form.shape.size(); ++k) {
+      if (pool.Substitute(form.shape[k], extents.normal, {}) == total) {
+        return DerivedIndex{v, static_cast<int>(k)};
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<Finding> OtherInputOfKeyLength(const PlanBasis& s) {
@@ -193,7 +193,7 @@ std::variant<PlannedIndex, Finding> JudgeIndex(const PlanBasis& s) {
                        s.graph, {node});
   }
   if (s.derived) {
-    const std::optional<DerivedIndex> source = LengthSource(s);
+    const std::optional<DerivedIndex> source = InputOfAllTokens(s.a, s.extents);
     if (source) return PlannedIndex(*source);
     return MakeFinding("KV219",
                        "needs a mask input as wide as the keys to derive the past's length from",

@@ -15,6 +15,11 @@ struct Surveyed {
 };
 Surveyed FindSharedExtents(const Analysis& analysis, const std::vector<PlannedCache>& caches);
 
+// Returns an input and an axis of it whose extent is P + S, a mask if there is one; nullopt if no
+// input has such an axis.
+std::optional<DerivedIndex> InputOfAllTokens(const Analysis& analysis,
+                                             const SharedExtents& extents);
+
 // Returns KV215 for an input that is as long as the past and is no mask; nullopt if all such inputs
 // are masks.
 std::optional<Finding> OtherInputOfKeyLength(const PlanBasis& s);

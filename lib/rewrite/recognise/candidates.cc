@@ -186,8 +186,8 @@ class Finder {
     if (!form.known_rank || form.opaque) return false;
     std::vector<ValueId> pasts;
     for (ValueId source : sym::SourcesOf(form.element)) {
-      if (MayBePast(source, output, rank) && source != output &&
-          ShapesFit(source, output, new_lengths_)) {
+      if (!MayBePast(source, output, rank) || source == output) continue;
+      if (ShapesFit(source, output, new_lengths_) || KeepsRows(source, form)) {
         pasts.push_back(source);
       }
     }
@@ -206,6 +206,17 @@ class Finder {
     const ValueId past = at != pasts.end() ? *at : pasts.front();
     Add({past, output}, DescribeCandidate(forms_, {past, output}));
     return true;
+  }
+
+  // Returns true if some elements of the output are those of the input at the same place, so that
+  // the input is its past even where the number of new rows is not read.
+  bool KeepsRows(ValueId past, const sym::Form& form) {
+    sym::Pool& pool = forms_.pool();
+    const Expr own = pool.Load(past, Indices(pool, static_cast<int>(form.shape.size())));
+    const Expr alone = pool.Load(past, Indices(pool, form.shape));
+    const auto keeps = [&](Expr e) { return e == own || e == alone; };
+    const Expr e = form.element;
+    return e->kind() == Kind::kSelect && (keeps(e->args()[1]) || keeps(e->args()[2]));
   }
 
   bool PassedOn(ValueId past, const sym::Form& form) {

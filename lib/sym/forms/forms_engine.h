@@ -299,6 +299,7 @@ Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
   X(MultiHeadAttention)    \
   X(Dropout)               \
   X(MatMulNBits)           \
+  X(GatherBlockQuantized)  \
   X(DynamicQuantizeLinear) \
   X(Random)                \
   X(SkipNorm)

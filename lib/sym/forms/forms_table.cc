@@ -108,6 +108,7 @@ const Table& ContribTable() {
     (*t)["FusedMatMul"] = OpMatMul;
     (*t)["FusedGemm"] = OpGemm;
     (*t)["MatMulNBits"] = OpMatMulNBits;
+    (*t)["GatherBlockQuantized"] = OpGatherBlockQuantized;
     return t;
   }();
   return *table;

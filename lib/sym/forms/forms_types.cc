@@ -28,7 +28,6 @@ const Names& Unrelated() {
                                               "Loop",
                                               "Scan",
                                               "QuantizeLinear",
-                                              "DynamicQuantizeLinear",
                                               "Multinomial",
                                               "RandomNormal",
                                               "RandomUniform",
@@ -64,6 +63,7 @@ int32_t OutputType(const Engine& engine, NodeId node, int output) {
   };
   const ValueId v = graph.outputs(node)[output];
   if (const int32_t declared = graph.type(v).elem_type) return declared;
+  if (op == "GatherBlockQuantized") return input(2);
   if (!proto.domain().empty() && proto.domain() != "ai.onnx") return input(0);
   if (const onnx::TensorProto* constant = graph.constant(v)) return constant->data_type();
   if (BoolResults().contains(op)) return onnx::TensorProto::BOOL;
@@ -81,6 +81,9 @@ int32_t OutputType(const Engine& engine, NodeId node, int output) {
     return static_cast<int32_t>(IntAttribute(proto, "dtype", input(0)));
   }
   if (op == "DequantizeLinear") return input(1);
+  if (op == "DynamicQuantizeLinear") {
+    return output == 1 ? onnx::TensorProto::FLOAT : onnx::TensorProto::UINT8;
+  }
   if (op == "MatMulInteger" || op == "ConvInteger") return onnx::TensorProto::INT32;
   if (op == "Attention" && output == 2) return input(2);
   if (op == "Attention" && output == 1) return input(1);

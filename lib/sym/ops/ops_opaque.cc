@@ -67,6 +67,24 @@ void OpMatMulNBits(OpContext& c) {
   c.SetOpaque(0, std::move(out));
 }
 
+// GatherBlockQuantized of com.microsoft: a Gather of a table whose rows are dequantised. Bytes hold
+// several numbers of the last axis, 2 or 4 unless they are 8 bits wide.
+void OpGatherBlockQuantized(OpContext& c) {
+  if (!c.Known(2)) return;
+  Shape table = c.in(0).form.shape;
+  const auto axis = NormalAxis(c.Int("gather_axis", 0), static_cast<int>(table.size()));
+  const int64_t bits = c.Int("bits", 4);
+  if (!axis || (bits != 2 && bits != 4 && bits != 8)) return;
+  if (c.in(0).type == onnx::TensorProto::UINT8) {
+    table.back() = c.pool().Mul(table.back(), c.pool().Integer(8 / bits));
+  }
+  const Shape& index = c.in(1).form.shape;
+  Shape out(table.begin(), table.begin() + *axis);
+  out.insert(out.end(), index.begin(), index.end());
+  out.insert(out.end(), table.begin() + *axis + 1, table.end());
+  c.SetOpaque(0, std::move(out));
+}
+
 void OpGemm(OpContext& c) {
   if (!c.Known(2) || c.in(0).rank() != 2 || c.in(1).rank() != 2) return;
   c.SetOpaque(0, {c.in(0).dim(c.Int("transA", 0) != 0 ? 1 : 0),
