@@ -325,11 +325,7 @@ class Finder {
       if (v != output && MayBePast(v, output, rank) && MayFlow(v, output)) {
         Candidate c;
         c.kind = UpdateKind::kBlend;
-        c.if_unmatched = MakeFinding(
-            "KV202",
-            fmt::format("needs {} to be {} with new rows written into it, found arithmetic",
-                        graph_.name(output), graph_.name(v)),
-            graph_, {graph_.producer(output)}, {v, output});
+        c.if_unmatched = WhyNotWritten(v, output);
         Add({v, output}, std::move(c));
         return;
       }
@@ -342,6 +338,35 @@ class Finder {
         if (input != kNoValue && seen.insert(input).second) queue.push_back(input);
       }
     }
+  }
+
+  Finding WhyNotWritten(ValueId past, ValueId present) {
+    const NodeId unknown = FirstOfUnknownRank(present);
+    const std::string found = unknown == kNoNode
+                                  ? "arithmetic"
+                                  : fmt::format("a value of unknown rank, as the result of {} is",
+                                                graph_.node(unknown).op_type());
+    return MakeFinding("KV202",
+                       fmt::format("needs {} to be {} with new rows written into it, found {}",
+                                   graph_.name(present), graph_.name(past), found),
+                       graph_, {unknown == kNoNode ? graph_.producer(present) : unknown},
+                       {past, present});
+  }
+
+  // Returns the first node whose result has an unknown rank, on the way to the operands of the node
+  // that makes `v`; kNoNode if they have known ranks.
+  NodeId FirstOfUnknownRank(ValueId v) {
+    NodeId first = kNoNode;
+    for (NodeId n = graph_.producer(v); n != kNoNode; n = graph_.producer(v)) {
+      const auto inputs = graph_.inputs(n);
+      const auto unknown = std::find_if(inputs.begin(), inputs.end(), [&](ValueId input) {
+        return input != kNoValue && !forms_.Of(input).known_rank;
+      });
+      if (unknown == inputs.end()) break;
+      v = *unknown;
+      first = graph_.producer(v);
+    }
+    return first;
   }
 
   void Add(CachePair pair, Candidate c) {
