@@ -135,9 +135,10 @@ std::optional<Finding> PadsChangeRows(const Analysis& a, const ConversionPlan& p
   if (all_grow && plan.views() && InputOfAllTokens(a, plan.extents)) return std::nullopt;
   return MakeFinding(
       "KV251",
-      fmt::format("needs tokens of a step that are seen not to change each other, found {}: padding "
-                  "tokens may change real ones (--padding none says that there are none)",
-                  a.graph->node(n).op_type()),
+      fmt::format(
+          "needs tokens of a step that are seen not to change each other, found {}: padding "
+          "tokens may change real ones (--padding none says that there are none)",
+          a.graph->node(n).op_type()),
       *a.graph, {n});
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/status.h"
+#include "exec/memory/small_types.h"
 #include "fmt/format.h"
 #include "ir/declared_sizes.h"
 #include "verify/inputs/input_reader.h"
@@ -277,6 +278,14 @@ void InputReader::ReadCache(const ManifestCache& cache) {
   if (IsFloatType(read) && ElementBits(read) < ElementBits(graph_.type(past).elem_type)) {
     out_.narrow_caches[cache.source.input] = read;
   }
+  const auto type_of = [&](const ManifestCache& one) {
+    const ValueId input = graph_.Find(one.source.input);
+    return input == kNoValue ? 0 : graph_.type(input).elem_type;
+  };
+  const bool beside =
+      std::any_of(relation_.caches.begin(), relation_.caches.end(),
+                  [&](const ManifestCache& other) { return exec::IsSmallInteger(type_of(other)); });
+  if (beside && IsFloatType(type_of(cache))) out_.small_caches.insert(cache.source.input);
 }
 
 absl::Status InputReader::AddInput(ValueId v) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,10 @@ struct SourceInterface {
   // Caches of floating-point numbers, by input name, that the source reads only as numbers of a
   // narrower floating-point type, with that type (onnx::TensorProto::DataType).
   std::map<std::string, int32_t> narrow_caches;
+  // Caches of floating-point numbers, by input name, beside caches of whole numbers of 8 bits. They
+  // may be the scales of these, and then rows are as large as those of other caches only if scales
+  // are small.
+  std::set<std::string> small_caches;
   std::optional<int64_t> fixed_batch, fixed_tokens;  // B and S if constant; nullopt: dynamic
 };
 

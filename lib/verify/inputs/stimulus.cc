@@ -135,6 +135,7 @@ void Stimulus::FillWithNoise(const ManifestCache& cache, const std::vector<int>&
     StoreDouble(one.view(), 0, number);
     return exec::ElementAsDouble(one.view(), 0);
   };
+  if (interface_.small_caches.contains(cache.source.input)) amplitude /= 64;
   const int64_t size = view.size();
   for (int64_t i = 0; i < size; ++i) {
     int64_t left = i, rest = 0, stride = 1, row = 0;
