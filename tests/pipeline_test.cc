@@ -88,7 +88,7 @@ TEST(PipelineTest, DeclaredSizesThatOperatorsContradictAreTheSources) {
     int64_t size;
   };
   for (const Edit& edit : {Edit{"decomposed_attention_mask_of_keys", "y", 1, 2},
-                           Edit{"attention_op_multi_head_projection_bias", "past_v", 3, 8}}) {
+                           Edit{"attention_op_group_query_mask_read_elsewhere", "y", 2, 8}}) {
     const auto c = LoadCase(fmt::format("{}/rewrites/{}.onnxtxt", KVLIFT_TESTDATA_DIR, edit.model));
     ASSERT_TRUE(c.ok()) << c.status();
     auto proto = *ParseModelText(c->before);

@@ -141,6 +141,19 @@ TEST(VerifyTest, EqualWithEveryControlDetected) {
   EXPECT_FALSE(report.counterexample.has_value());
 }
 
+TEST(VerifyTest, AModelThatShapeInferenceRefusesIsDifferent) {
+  // The limit of a Range is a scalar. ONNX Runtime refuses to load a constant of rank 1.
+  const std::string after = With(
+      With(kAfter, "int64[1] one = {1},", "int64[1] one = {1}, int64 none = {0}, int64 by = {1},"),
+      "nonpad = Add (at, news)",
+      "zeros = Range (none, one, by) more = Add (at, news) nonpad = Add (more, zeros)");
+  const VerifyReport report = Judge(kBefore, after, Relation());
+  EXPECT_EQ(report.verdict, VerdictKind::kDifferent) << report.reason;
+  EXPECT_EQ(report.reason.rfind("KV404 runtimes refuse the converted model: shape inference", 0),
+            0u)
+      << report.reason;
+}
+
 TEST(VerifyTest, EveryBrokenModelIsDifferent) {
   const struct {
     const char *name, *from, *to, *output;

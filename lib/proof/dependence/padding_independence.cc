@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "fmt/format.h"
 #include "proof/graphs/operand_places.h"
@@ -33,11 +34,16 @@ struct Place {
   std::vector<Expr> tokens;  // the number of each such token in the step; below 0 in the past
 };
 
+// What tokens outside the attentions may not read: later tokens of their step, or what attentions
+// give to any other one.
+enum class Barred { kLater, kOthersOfAttention };
+
 class Reader {
  public:
   Reader(const GraphPair& pair, const Correspondence& twins, const ReadAttentions& attentions,
-         const Manifest& relation)
-      : pair_(pair),
+         const Manifest& relation, Barred barred)
+      : barred_(barred),
+        pair_(pair),
         graph_(pair.graph()),
         forms_(pair.forms()),
         pool_(forms_.pool()),
@@ -49,6 +55,14 @@ class Reader {
         total_(twins.Normal(twins.total(), Facts{})) {}
 
   PaddingReach Run() {
+    if (barred_ == Barred::kOthersOfAttention) {
+      // Without a mask of the host, no token in front of a sequence is hidden.
+      const bool hides = std::any_of(attentions_.begin(), attentions_.end(), [&](const auto& one) {
+        return HidesByInput(one.second.visible);
+      });
+      if (!hides) return {};
+      FindBehindAttention();
+    }
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (pair_.IsOfAfter(n)) continue;
       for (size_t k = 0; k < graph_.outputs(n).size(); ++k) Judge(n, static_cast<int>(k));
@@ -60,6 +74,19 @@ class Reader {
   }
 
  private:
+  // Finds the values that are computed from results of attentions.
+  void FindBehindAttention() {
+    const auto behind = [&](ValueId v) { return v != kNoValue && behind_attention_.contains(v); };
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      const auto inputs = graph_.inputs(n), captures = graph_.captures(n);
+      const bool reads = std::any_of(inputs.begin(), inputs.end(), behind) ||
+                         std::any_of(captures.begin(), captures.end(), behind);
+      for (ValueId v : graph_.outputs(n)) {
+        if (v != kNoValue && (reads || attentions_.contains(v))) behind_attention_.insert(v);
+      }
+    }
+  }
+
   PaddingReach ReachOf(const std::string& name) {
     const ValueId value = pair_.Before(name);
     if (value == kNoValue) return {};
@@ -74,6 +101,7 @@ class Reader {
   void Judge(NodeId n, int output) {
     const ValueId result = graph_.outputs(n)[static_cast<size_t>(output)];
     if (result == kNoValue || !forms_.Of(result).opaque) return;
+    if (!Matters(result)) return;
     PaddingReach reach = OfResult(n, output, result);
     if (reach.why.empty()) return;
     if (const AttentionReading* attention = ReadingOf(n, result)) reach = OfAttention(*attention);
@@ -101,7 +129,8 @@ class Reader {
       return {ReadsTokens(n) ? fmt::format("{} may take in several tokens", what) : "", false};
     }
     // A sum of all elements up to the own one, along an axis that is known.
-    if (graph_.Is(n, "CumSum") && IntAttribute(graph_.node(n), "reverse", 0) == 0) {
+    const bool earlier = barred_ == Barred::kLater;
+    if (earlier && graph_.Is(n, "CumSum") && IntAttribute(graph_.node(n), "reverse", 0) == 0) {
       return Of(forms_.At(graph_.inputs(n)[0], Own(form.shape.size()), Facts{form.shape}),
                 form.shape, {});
     }
@@ -140,11 +169,27 @@ class Reader {
       if (PaddingReach reach = Of(reading.sink, rows, {}); !reach.why.empty()) return reach;
     }
     if (PaddingReach reach = Of(reading.visible, shape, {}); !reach.why.empty()) return reach;
+    if (barred_ == Barred::kOthersOfAttention) {
+      return {HidesByInput(reading.visible) ? "" : "an attention sees padding tokens", false};
+    }
     const Facts facts = Normal(shape);
     const Expr earlier = pool_.Le(key, pool_.Add(past_, own), facts);
     const Expr visible = twins_.Normal(reading.visible, facts);
     if (pool_.Assume(earlier, visible, true, facts)->is_integer(1)) return {};
     return {"a token sees later ones of its step", false};
+  }
+
+  // Returns true if an input of the host, such as a padding mask, says which keys are visible.
+  bool HidesByInput(Expr visible) const {
+    const std::vector<Expr> loads = sym::LoadsOf(visible);
+    return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
+      return graph_.is_graph_input(load->source()) && sym::ContainsIndex(load, 3);
+    });
+  }
+
+  // Returns true if what other tokens are given of a value makes a difference.
+  bool Matters(ValueId v) const {
+    return barred_ == Barred::kLater || behind_attention_.contains(v);
   }
 
   bool ReadsTokens(NodeId n) {
@@ -255,13 +300,14 @@ class Reader {
           pool_.Load(load->source(), std::vector<Expr>(load->args().size(), pool_.Integer(0)));
     }
     const Expr rest = loads.atoms.empty() ? e : pool_.Substitute(e, loads, place.facts);
-    if (!CountsTokens(rest)) return {};
+    if (barred_ != Barred::kLater || !CountsTokens(rest)) return {};
     return {fmt::format("{} depends on the number of tokens", Text(e)), true};
   }
 
   PaddingReach OfLoad(Expr load, const Place& place, Expr known) {
     const ValueId source = load->source();
     if (const auto it = reached_.find(source); it != reached_.end()) return it->second;
+    if (!Matters(source)) return {};
     const sym::Form form = forms_.Of(source);
     for (size_t k = 0; k < load->args().size(); ++k) {
       const Expr extent = twins_.Normal(form.shape[k], Facts{});
@@ -282,7 +328,9 @@ class Reader {
         }
       }
       if (token != nullptr && !IsReal(token, place, known)) {
-        return {fmt::format("{} may be a later token", Text(load)), false};
+        const bool later = barred_ == Barred::kLater;
+        return {fmt::format("{} may be {} token", Text(load), later ? "a later" : "another"),
+                false};
       }
     }
     return {};
@@ -311,9 +359,18 @@ class Reader {
     return indices;
   }
 
-  // Returns true if a token is the first of the step, of the past, or not behind one of the
-  // element's own tokens.
+  // Returns true if a token may be read: it is the first of the step, of the past, or not behind
+  // one of the element's own tokens. What attentions give may be read of the past and of the own
+  // token, and of the last one where the element has no token of its own.
   bool IsReal(Expr token, const Place& place, Expr known) const {
+    if (barred_ == Barred::kOthersOfAttention) {
+      const Expr last = pool_.Sub(new_, pool_.Integer(1));
+      return Holds(pool_.Lt(token, pool_.Integer(0), place.facts), place, known) ||
+             (place.tokens.empty() && token == last) ||
+             std::any_of(place.tokens.begin(), place.tokens.end(), [&](Expr own) {
+               return Holds(pool_.Eq(token, own, place.facts), place, known);
+             });
+    }
     return Holds(pool_.Le(token, pool_.Integer(0), place.facts), place, known) ||
            std::any_of(place.tokens.begin(), place.tokens.end(), [&](Expr own) {
              return Holds(pool_.Le(token, own, place.facts), place, known);
@@ -322,6 +379,7 @@ class Reader {
 
   std::string Text(Expr e) const { return sym::ToString(e, &graph_); }
 
+  const Barred barred_;
   const GraphPair& pair_;
   const Graph& graph_;
   sym::Forms& forms_;
@@ -331,21 +389,33 @@ class Reader {
   const Manifest& relation_;
   const Expr past_, new_, total_;
   AttentionReading reading_;  // the last one that ReadingOf read
+  absl::flat_hash_set<ValueId> behind_attention_;
   // Values for which the statement is not shown, and why.
   absl::flat_hash_map<ValueId, PaddingReach> reached_;
 };
 
-}  // namespace
-
-PaddingReach ReachOfPadding(const GraphPair& pair, const Correspondence& twins,
-                            const ReadAttentions& attentions, const Manifest& relation) {
+// Judges a step whose tokens have a name.
+PaddingReach Reach(const GraphPair& pair, const Correspondence& twins,
+                   const ReadAttentions& attentions, const Manifest& relation, Barred barred) {
   const Expr tokens = twins.new_tokens();
   if (tokens == nullptr || twins.past() == nullptr) {
     return {"the number of tokens is not seen", false};
   }
   if (tokens->is_integer(1)) return {};
   if (tokens->kind() != Kind::kDim) return {"the number of tokens has no name", false};
-  return Reader(pair, twins, attentions, relation).Run();
+  return Reader(pair, twins, attentions, relation, barred).Run();
+}
+
+}  // namespace
+
+PaddingReach ReachOfPadding(const GraphPair& pair, const Correspondence& twins,
+                            const ReadAttentions& attentions, const Manifest& relation) {
+  return Reach(pair, twins, attentions, relation, Barred::kLater);
+}
+
+PaddingReach ReachOfRowsWithoutKeys(const GraphPair& pair, const Correspondence& twins,
+                                    const ReadAttentions& attentions, const Manifest& relation) {
+  return Reach(pair, twins, attentions, relation, Barred::kOthersOfAttention);
 }
 
 }  // namespace kvlift

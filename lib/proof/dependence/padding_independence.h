@@ -37,4 +37,10 @@ struct PaddingReach {
 PaddingReach ReachOfPadding(const GraphPair& pair, const Correspondence& twins,
                             const ReadAttentions& attentions, const Manifest& relation);
 
+// Judges whether a real token may read, outside the attentions, what an attention gives to another
+// token of its step, or sees padding tokens in an attention. The models may give padding tokens in
+// front of a sequence, whose queries see no key, other rows than each other; these must stay there.
+PaddingReach ReachOfRowsWithoutKeys(const GraphPair& pair, const Correspondence& twins,
+                                    const ReadAttentions& attentions, const Manifest& relation);
+
 }  // namespace kvlift

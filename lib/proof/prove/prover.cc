@@ -207,13 +207,26 @@ class Prover {
     }
   }
 
+  // Returns true if some fact holds only for queries that see a key. Padding tokens in front of a
+  // sequence see none.
+  static bool NeedsVisibleKeys(const Proof& proof) {
+    return std::any_of(proof.facts.begin(), proof.facts.end(), [](const ProofFact& fact) {
+      return std::any_of(fact.given.begin(), fact.given.end(), [](const Assumption& given) {
+        return given.kind == AssumptionKind::kVisibleKey;
+      });
+    });
+  }
+
   // Adds that steps have no padding tokens to the assumptions, if these may change what real tokens
   // give: the source is then another model for a step with fewer tokens, or with fewer sequences.
   void ExcludePadding(Proof* proof) {
     const bool grows = std::any_of(relation_.caches.begin(), relation_.caches.end(),
                                    [](const ManifestCache& cache) { return cache.source.growing; });
     if (!grows || ExcludesPadding(relation_) || !HoldsWhole(*proof)) return;
-    const std::string why = ReachedByPadding();
+    std::string why = ReachedByPadding();
+    if (why.empty() && open_ == nullptr && NeedsVisibleKeys(*proof)) {
+      why = ReachOfRowsWithoutKeys(pair_, twins_, attentions_, relation_).why;
+    }
     twins_.TakeGrounds();
     if (why.empty()) return;
     proof->assumptions.Add({AssumptionKind::kPadding, "",

@@ -402,6 +402,9 @@ ConversionPlan MakePlan(const Analysis& a, const ResolvedOptions& options) {
   if (options.rotary == Rotary::kFused) plan.rotations = RotationsOf(a, plan);
   plan.no_padding = internal::ForbidsPadding(a);
   plan.may_hide_all_keys = internal::MayHideAllKeys(a, !plan.extents.key_length_masks.empty());
+  if (!plan.no_padding && plan.may_hide_all_keys && LosesRows(a, plan)) {
+    if (const NodeId n = FindOtherTokens(a); n != kNoNode) plan.no_padding = OtherRowsRead{n};
+  }
   plan.assumptions = HostAssumptions(a);
   return plan;
 }

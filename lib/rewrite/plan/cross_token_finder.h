@@ -23,6 +23,7 @@ class CrossTokenFinder {
   NodeId RunIntegers();
   NodeId RunMoved();
   NodeId RunJoined();
+  NodeId RunOtherTokens();
 
  private:
   void TakeHostBatch();
@@ -57,6 +58,9 @@ class CrossTokenFinder {
   bool LoadsMoved(sym::Expr e, bool (*leaves)(sym::Expr));
   static bool LeavesSequence(sym::Expr place);
   static bool IsShifted(sym::Expr place);
+  static bool IsChosen(sym::Expr place);
+  bool HasRowPerToken(NodeId n);
+  bool ReadsOtherTokens(ValueId v);
   bool ReadsData(sym::Expr e) const;
   std::vector<int64_t> ReducedAxes(NodeId n, int64_t rank) const;
   static void Take(sym::Expr extent, absl::flat_hash_set<sym::DimSymbol>* dims);

@@ -86,6 +86,32 @@ NodeId CrossTokenFinder::RunJoined() {
   return kNoNode;
 }
 
+NodeId CrossTokenFinder::RunOtherTokens() {
+  if (!several_tokens_) return kNoNode;
+  for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+    if (attention_.contains(n) || !Computes(n) || !IsReal(n) || !HasRowPerToken(n)) continue;
+    const auto inputs = graph_.inputs(n);
+    if (std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) { return ReadsOtherTokens(v); })) {
+      return n;
+    }
+  }
+  return kNoNode;
+}
+
+// Returns true if some result has an axis of all tokens of the step, perhaps of all sequences.
+bool CrossTokenFinder::HasRowPerToken(NodeId n) {
+  const auto is_all = [&](Expr extent) {
+    const bool product = extent->kind() == sym::Kind::kSum && extent->terms().size() == 1;
+    return HoldsTokens(extent) && (product || extent->kind() == sym::Kind::kDim);
+  };
+  const auto outputs = graph_.outputs(n);
+  return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) {
+    if (v == kNoValue || !forms_.Of(v).known_rank) return false;
+    const std::vector<Expr> shape = forms_.Of(v).shape;
+    return std::any_of(shape.begin(), shape.end(), is_all);
+  });
+}
+
 // Adds the symbols on the first axis of integer inputs, which counts sequences.
 void CrossTokenFinder::TakeHostBatch() {
   for (ValueId v : graph_.graph_inputs()) {
@@ -377,6 +403,38 @@ bool CrossTokenFinder::IsShifted(Expr place) {
   return indices == 1;
 }
 
+// Returns true for a place that depends on a condition, such as the larger one of two.
+bool CrossTokenFinder::IsChosen(Expr place) {
+  if (place->kind() != sym::Kind::kSum) return place->kind() == sym::Kind::kSelect;
+  return std::any_of(place->terms().begin(), place->terms().end(), [](const sym::Term& term) {
+    return std::any_of(term.atoms.begin(), term.atoms.end(),
+                       [](Expr atom) { return atom->kind() == sym::Kind::kSelect; });
+  });
+}
+
+// Returns true if an operand of a node with a row per token reads rows of another token than the
+// result's own: of one at a distance, or of some tokens for all.
+bool CrossTokenFinder::ReadsOtherTokens(ValueId v) {
+  if (v == kNoValue || graph_.constant(v) != nullptr || !forms_.Of(v).known_rank) return false;
+  const sym::Form operand = forms_.Of(v);
+  for (Expr load : sym::LoadsOf(operand.element)) {
+    const sym::Form& form = forms_.Of(load->source());
+    if (!form.known_rank || !IsFloatType(forms_.ElementType(load->source()))) continue;
+    for (size_t axis = 0; axis < form.shape.size(); ++axis) {
+      const Expr place = load->args()[axis], extent = form.shape[axis];
+      const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
+      const bool of_past = std::any_of(
+          dims.begin(), dims.end(), [&](const sym::DimSymbol& dim) { return past_.contains(dim); });
+      if (of_past || !HoldsTokens(extent)) continue;
+      const bool is_part = place->kind() == sym::Kind::kIndex &&
+                           static_cast<size_t>(place->index()) < operand.shape.size() &&
+                           operand.shape[place->index()] != extent;
+      if (is_part || IsShifted(place) || IsChosen(place) || !place->has_index()) return true;
+    }
+  }
+  return false;
+}
+
 // Returns true if the element depends on more than sizes and constants.
 bool CrossTokenFinder::ReadsData(Expr e) const {
   const std::vector<ValueId> sources = sym::SourcesOf(e);
@@ -406,6 +464,10 @@ NodeId FindCountedTokens(const Analysis& analysis) {
 
 NodeId FindMovedSequences(const Analysis& analysis) {
   return internal::CrossTokenFinder(analysis).RunMoved();
+}
+
+NodeId FindOtherTokens(const Analysis& analysis) {
+  return internal::CrossTokenFinder(analysis).RunOtherTokens();
 }
 
 NodeId FindJoinedSequences(const Analysis& analysis) {

@@ -29,6 +29,11 @@ NodeId FindCountedTokens(const Analysis& analysis);
 // the batch in reversed order, or those of the first sequence for all; kNoNode if no node does.
 NodeId FindMovedSequences(const Analysis& analysis);
 
+// Returns the first node outside the attentions by which a token depends on the real numbers of
+// another token of its step, earlier ones included; kNoNode if no node is seen to. Where padding
+// tokens see no key, their rows may differ between the models, and such a node passes that on.
+NodeId FindOtherTokens(const Analysis& analysis);
+
 // Returns the first node outside the attentions that reduces or counts integers of the host, such
 // as positions, over the axis of sequences, so that all sequences of a batch share the result;
 // kNoNode if no node does.

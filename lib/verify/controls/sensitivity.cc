@@ -13,9 +13,13 @@
 namespace kvlift {
 namespace {
 
-// Returns how many fixed bounds a detected change exceeds. In half types the bound is some
-// hundredths of the largest value, and no change exceeds that a hundred times.
-double FeltBounds(int32_t type) { return IsHalfType(type) ? 5 : 100; }
+// Returns how many fixed bounds a detected change of an output exceeds, given the types of the
+// output and of the numbers that were changed. In half types the bound is some hundredths of the
+// largest value, and no change exceeds that a hundred times; neither need a change of numbers of 8
+// bits, which cannot be made larger than their range.
+double FeltBounds(int32_t output, int32_t changed) {
+  return IsHalfType(output) || ElementBits(changed) <= 8 ? 5 : 100;
+}
 constexpr size_t kMostCaches = 16, kMostCachesFull = 64;
 
 using Change = std::function<double(double value, int64_t element)>;
@@ -105,8 +109,9 @@ class Sampler {
   }
 
   // Returns the largest change of an output of the source, in terms of the threshold of detection,
-  // and notes where the converted model changes differently.
-  double Moved(const Pair& now) {
+  // and notes where the converted model changes differently. changed: the type of the numbers that
+  // were changed.
+  double Moved(const Pair& now, int32_t changed) {
     double most = 0;
     for (const ManifestOutput& output : relation_.outputs) {
       if (IsCache(output)) continue;
@@ -115,7 +120,7 @@ class Sampler {
       if (before.shape != after.shape || !IsFloatType(before.type)) continue;
       const Comparison c = Compare(before, after, source_nodes_);
       if (c.source_not_finite || !c.judged || !(c.bound > 0)) continue;
-      most = std::max(most, c.max_abs / c.bound / FeltBounds(before.type));
+      most = std::max(most, c.max_abs / c.bound / FeltBounds(before.type, changed));
       const Comparison both = Compare(after, now.converted.at(output.name).view(), source_nodes_);
       if (both.difference && !both.source_not_finite && !result_.difference) {
         Counterexample example;
@@ -132,8 +137,8 @@ class Sampler {
     return most;
   }
 
-  // Tries changes until one is detected.
-  void Try(std::string what, const std::vector<Change>& changes,
+  // Tries changes of numbers of a type until one is detected.
+  void Try(std::string what, int32_t type, const std::vector<Change>& changes,
            const std::function<void(const Change&, exec::Feeds*, exec::Feeds*)>& apply) {
     what_ = std::move(what);
     double most = 0;
@@ -142,7 +147,7 @@ class Sampler {
       apply(change, &theirs, &mine);
       const auto now = Outputs(theirs, mine);
       if (!now) continue;
-      most = std::max(most, Moved(*now));
+      most = std::max(most, Moved(*now, type));
       if (most > 1) break;
     }
     ++result_.sampled;
@@ -170,9 +175,9 @@ class Sampler {
           source_feeds_.at(cache.source.input).shape()[SourceAxisOf(cache.source, 'S')];
       const int64_t first = cache.source.growing ? past - rows : 0;
       if (slot < first) continue;  // the token has left the window
-      Try(fmt::format("slot {} of cache {}, sequence {},", slot, cache.id, b),
-          ChangesOf(feeds_.at(cache.input).type()),
-          [&](const Change& change, exec::Feeds* theirs, exec::Feeds* mine) {
+      const int32_t type = feeds_.at(cache.input).type();
+      Try(fmt::format("slot {} of cache {}, sequence {},", slot, cache.id, b), type,
+          ChangesOf(type), [&](const Change& change, exec::Feeds* theirs, exec::Feeds* mine) {
             ChangeSlot(cache, slot, b, change, &mine->at(cache.input));
             ChangeSourceSlot(cache, slot - first, b, change, &theirs->at(cache.source.input));
           });
@@ -232,7 +237,7 @@ class Sampler {
         }
       }
       for (int64_t t = 0; t < step.new_tokens; ++t) {
-        Try(fmt::format("token {} of {}, sequence {},", t, name, b), changes,
+        Try(fmt::format("token {} of {}, sequence {},", t, name, b), it->second.type, changes,
             [&](const Change& change, exec::Feeds* theirs, exec::Feeds* mine) {
               std::vector<Range> whole = box;
               whole.push_back({along, t, t + 1});

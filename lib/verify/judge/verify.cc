@@ -157,6 +157,14 @@ absl::StatusOr<VerifyReport> VerifyModels(const Model& before, const Model& afte
 
 absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
                                     const Manifest& relation, const VerifyOptions& options) {
+  if (const absl::Status valid = InferShapes(*after.proto).status();
+      !valid.ok() && InferShapes(*before.proto).ok()) {
+    VerifyReport invalid;
+    invalid.verdict = VerdictKind::kDifferent;
+    invalid.reason =
+        fmt::format("KV404 runtimes refuse the converted model: {}", std::string(valid.message()));
+    return invalid;
+  }
   absl::StatusOr<VerifyReport> report = absl::UnknownError("not run");
   const absl::Status status = exec::WithinMemory([&]() -> absl::Status {
     if (!options.random_weights) {
