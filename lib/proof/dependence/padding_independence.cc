@@ -68,6 +68,8 @@ class Reader {
       for (size_t k = 0; k < graph_.outputs(n).size(); ++k) Judge(n, static_cast<int>(k));
     }
     for (const std::string& name : ComparedResults(relation_)) {
+      // Rows of caches are judged where attentions read them.
+      if (barred_ == Barred::kOthersOfAttention && IsPresent(name)) continue;
       if (PaddingReach reach = ReachOf(name); !reach.why.empty()) return reach;
     }
     return {};
@@ -158,7 +160,16 @@ class Reader {
           std::pair(reading.value, reading.size_of_value)}) {
       std::vector<Expr> shape(extents.begin(), extents.begin() + 4);
       shape.push_back(last);
+      // The tokens behind the rows of a window depend on how many it has dropped.
+      const bool window = AlongOf(twins_.Normal(extents[3], Facts{})) == Along::kUnknown;
+      if (barred_ == Barred::kOthersOfAttention && window) {
+        if (element != reading.query) continue;
+        shape[3] = pool_.Integer(1);
+      }
       if (PaddingReach reach = Of(element, shape, {}); !reach.why.empty()) return reach;
+    }
+    if (barred_ == Barred::kOthersOfAttention) {
+      return {HidesByInput(reading.visible) ? "" : "an attention sees padding tokens", false};
     }
     const std::vector<Expr> shape(extents.begin(), extents.begin() + 4);
     for (Expr bias : reading.bias) {
@@ -169,14 +180,16 @@ class Reader {
       if (PaddingReach reach = Of(reading.sink, rows, {}); !reach.why.empty()) return reach;
     }
     if (PaddingReach reach = Of(reading.visible, shape, {}); !reach.why.empty()) return reach;
-    if (barred_ == Barred::kOthersOfAttention) {
-      return {HidesByInput(reading.visible) ? "" : "an attention sees padding tokens", false};
-    }
     const Facts facts = Normal(shape);
     const Expr earlier = pool_.Le(key, pool_.Add(past_, own), facts);
     const Expr visible = twins_.Normal(reading.visible, facts);
     if (pool_.Assume(earlier, visible, true, facts)->is_integer(1)) return {};
     return {"a token sees later ones of its step", false};
+  }
+
+  bool IsPresent(const std::string& name) const {
+    return std::any_of(relation_.caches.begin(), relation_.caches.end(),
+                       [&](const ManifestCache& cache) { return cache.source.output == name; });
   }
 
   // Returns true if an input of the host, such as a padding mask, says which keys are visible.

@@ -16,10 +16,11 @@ std::optional<Finding> RefuseBeforePlanning(const Analysis& analysis,
                                             absl::Span<const PlannedCache> caches,
                                             const ResolvedOptions& options);
 
-// Returns KV251 if padding tokens behind a prompt would change the results of its real tokens, since
-// no mask prevents that. Models with states are accepted: their hosts must avoid padding tokens in
-// any case, since a state keeps what it has read. So are plans whose steps have no such tokens: all
-// sequences have one length, and an input of the host has a column for each of their tokens.
+// Returns KV251 if padding tokens behind a prompt would change the results of its real tokens,
+// since no mask prevents that. Models with states are accepted: their hosts must avoid padding
+// tokens in any case, since a state keeps what it has read. So are plans whose steps have no such
+// tokens: all sequences have one length, and an input of the host has a column for each of their
+// tokens.
 std::optional<Finding> PadsChangeRows(const Analysis& analysis, const ConversionPlan& plan);
 
 // Returns why a step must not have padding tokens; nullopt if it may.
