@@ -123,13 +123,13 @@ OF_HOST_WIDTH = """<ir_version: 11, opset_import: ["" : 24]>
 decoder (float[B,2,S,4] q, float[B,2,S,4] k, float[B,2,S,4] v, float[B,2,32,4] key_in,
          float[B,2,32,4] value_in, int64[B] at, int64[B,columns] mask)
      => (float[B,2,S,4] y, float[B,2,32,4] key_out, float[B,2,32,4] value_out)
-  <int64[1] from = {0}, int64[1] axis = {2}, int64 zero = {0}, int64 one = {1}, int64[2] apart = {1,2},
-   int64[3] apart3 = {1,2,3}, int64[1] behind = {1}>
+  <int64[1] from = {0}, int64[1] axis = {2}, int64 zero = {0}, int64 one = {1}, int64[2] apart2 = {1,2},
+   int64[3] apart = {1,2,3}, int64[1] behind = {1}>
 {
   key_out = TensorScatter <axis = 2> (key_in, k, at)
   value_out = TensorScatter <axis = 2> (value_in, v, at)
-  tokens = Shape <start = 2, end = 3> (q)
-  valid = Add (at, tokens)
+  step = Shape <start = 2, end = 3> (q)
+  valid = Add (at, step)
   longest = ReduceMax (valid, from)
   keys = Slice (key_out, from, longest, axis)
   values = Slice (value_out, from, longest, axis)
@@ -137,19 +137,14 @@ decoder (float[B,2,S,4] q, float[B,2,S,4] k, float[B,2,S,4] v, float[B,2,32,4] k
   slots = Range (zero, end, one)
   columns = Shape <start = 1, end = 2> (mask)
   last = Sub (columns, one)
-  places = Min (slots, last)
-  picked = Gather <axis = 1> (mask, places)
+  read = Min (slots, last)
+  picked = Gather <axis = 1> (mask, read)
   bools = Cast <to = 9> (picked)
-  shown = Unsqueeze (bools, apart)
-  count = Squeeze (tokens)
-  rows = Range (zero, count, one)
-  rows2 = Unsqueeze (rows, behind)
-  first = Unsqueeze (at, apart3)
-  own = Add (first, rows2)
-  causal = LessOrEqual (slots, own)
-  seen = And (shown, causal)
-  y = Attention (q, keys, values, seen, , , valid)
-}"""
+  shown = Unsqueeze (bools, apart2)
+SEEN
+  both = And (shown, seen)
+  y = Attention (q, keys, values, both, , , valid)
+}""".replace("SEEN", SEEN)
 
 
 def seen(model, columns, past=3, tokens=2):

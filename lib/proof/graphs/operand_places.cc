@@ -60,11 +60,11 @@ class Reader {
     } else if (Is({"Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "TopK"})) {
       read = AlongAxis(IntAttribute(proto(), "axis", -1));
     } else if (op_ == "Gather") {
-      read = ReadLookup();
+      read = ReadLookup("axis", false);
     } else if (op_ == "MatMulNBits") {
       read = ReadAll([&](int k) { return k == 0 ? AlongOne(k, -1) : Whole(k, 0); });
     } else if (op_ == "GatherBlockQuantized") {
-      read = ReadPackedLookup();
+      read = ReadLookup("gather_axis", true);
     } else if (op_ == "Einsum" && proto().domain().empty()) {
       read = ReadEinsum();
     } else if (op_ == "CumSum") {
@@ -331,11 +331,13 @@ class Reader {
     return true;
   }
 
-  // Any row of the table may be read; the indices are read at the result's own place.
-  bool ReadLookup() {
+  // Any row of the table may be read; the indices are read at the result's own place. A byte of a
+  // packed table holds several numbers, so that the table, its scales and its zero points are read
+  // completely.
+  bool ReadLookup(const char* axis_name, bool packed) {
     const sym::Form table = forms_.Of(Input(0)), rows = forms_.Of(Input(1));
     if (!table.known_rank || !rows.known_rank) return false;
-    int64_t axis = IntAttribute(proto(), "axis", 0);
+    int64_t axis = IntAttribute(proto(), axis_name, 0);
     if (axis < 0) axis += static_cast<int64_t>(table.shape.size());
     const auto own = static_cast<size_t>(axis);
     const size_t count = rows.shape.size();
@@ -351,30 +353,10 @@ class Reader {
     for (size_t k = 0; k < count; ++k) {
       in_rows.at.push_back(pool_.Index(static_cast<int>(own + k)));
     }
-    places_ = {std::move(in_table), std::move(in_rows)};
-    return true;
-  }
-
-  // The table, its scales and its zero points are read completely, since a byte of the table holds
-  // several numbers; the indices are read at the result's own place.
-  bool ReadPackedLookup() {
-    const sym::Form table = forms_.Of(Input(0)), rows = forms_.Of(Input(1));
-    if (!table.known_rank || !rows.known_rank) return false;
-    const auto own = static_cast<int64_t>(table.shape.size());
-    int64_t axis = IntAttribute(proto(), "gather_axis", 0);
-    if (axis < 0) axis += own;
-    if (axis < 0 || axis >= own || table.shape.size() + rows.shape.size() != rank() + 1) {
-      return false;
-    }
-    return ReadAll([&](int k) {
-      if (k != 1) return Whole(k, 0);
-      OperandPlace place{k, {}, {}};
-      for (size_t i = 0; i < rows.shape.size(); ++i) {
-        place.at.push_back(pool_.Index(static_cast<int>(axis) + static_cast<int>(i)));
-      }
-      places_.push_back(std::move(place));
-      return true;
-    });
+    if (packed && !Whole(0, 0)) return false;
+    if (!packed) places_.push_back(std::move(in_table));
+    places_.push_back(std::move(in_rows));
+    return ReadAll([&](int k) { return k < 2 || Whole(k, 0); });
   }
 
   bool AlongAxis(int64_t axis) {

@@ -136,8 +136,9 @@ std::optional<Finding> PadsChangeRows(const Analysis& a, const ConversionPlan& p
   return MakeFinding(
       "KV251",
       fmt::format(
-          "needs tokens of a step that are seen not to change each other, found {}: padding "
-          "tokens may change real ones (--padding none says that there are none)",
+          "needs tokens of a step that are seen not to change each other, found {}: padding tokens "
+          "may change the results of real tokens (--padding none promises that no step holds "
+          "padding tokens)",
           a.graph->node(n).op_type()),
       *a.graph, {n});
 }

@@ -193,7 +193,7 @@ class Finder {
     }
     if (pasts.empty()) return false;
     // The output is the input, such as the cache of a cross-attention.
-    if (pasts.size() == 1 && PassedOn(pasts.front(), form)) {
+    if (pasts.size() == 1 && StaysInPlace(form.element, pasts.front(), form.shape)) {
       paired_.insert(output);
       return true;
     }
@@ -208,22 +208,19 @@ class Finder {
     return true;
   }
 
+  // Returns true if e is the past's element at the place of the output's.
+  bool StaysInPlace(Expr e, ValueId past, const std::vector<Expr>& shape) {
+    sym::Pool& pool = forms_.pool();
+    const int rank = static_cast<int>(shape.size());
+    return e == pool.Load(past, Indices(pool, rank)) || e == pool.Load(past, Indices(pool, shape));
+  }
+
   // Returns true if some elements of the output are those of the input at the same place, so that
   // the input is its past even where the number of new rows is not read.
   bool KeepsRows(ValueId past, const sym::Form& form) {
-    sym::Pool& pool = forms_.pool();
-    const Expr own = pool.Load(past, Indices(pool, static_cast<int>(form.shape.size())));
-    const Expr alone = pool.Load(past, Indices(pool, form.shape));
-    const auto keeps = [&](Expr e) { return e == own || e == alone; };
     const Expr e = form.element;
-    return e->kind() == Kind::kSelect && (keeps(e->args()[1]) || keeps(e->args()[2]));
-  }
-
-  bool PassedOn(ValueId past, const sym::Form& form) {
-    sym::Pool& pool = forms_.pool();
-    const int rank = static_cast<int>(form.shape.size());
-    return form.element == pool.Load(past, Indices(pool, rank)) ||
-           form.element == pool.Load(past, Indices(pool, form.shape));
+    return e->kind() == Kind::kSelect && (StaysInPlace(e->args()[1], past, form.shape) ||
+                                          StaysInPlace(e->args()[2], past, form.shape));
   }
 
   // Finds an operator or a control-flow node that takes the past and gives the present.
