@@ -98,6 +98,22 @@ TEST(Attributes, WhatAnOperatorTakesByItselfMayBeWrittenOut) {
   EXPECT_NE(WithEnd("y = Softplus (y0)", "y = Softplus <alpha: float = 1> (y0)"), "");
 }
 
+TEST(Attributes, AnAxisMayBeCountedFromEitherEnd) {
+  const auto softmax = [](int axis) {
+    return "y = Softmax <axis = " + std::to_string(axis) + "> (y0)";
+  };
+  EXPECT_EQ(WithEnd(softmax(-2), softmax(1)), "");
+  EXPECT_EQ(WithEnd(softmax(2), "y = Softmax (y0)"), "");
+  EXPECT_NE(WithEnd(softmax(-2), softmax(2)), "");
+  EXPECT_NE(WithEnd(softmax(-2), "y = Softmax (y0)"), "");
+  EXPECT_EQ(WithEnd("y = Hardmax <axis = 1> (y0)", "y = Hardmax <axis = -2> (y0)"), "");
+  EXPECT_NE(WithEnd("y = Hardmax <axis = 1> (y0)", "y = Hardmax <axis = -1> (y0)"), "");
+  // The axis of CumSum is an input.
+  const std::string sum = "y = CumSum (y0, along)";
+  EXPECT_EQ(WithEnd(sum, sum, " int64 along = {1},", " int64 along = {-2},"), "");
+  EXPECT_NE(WithEnd(sum, sum, " int64 along = {1},", " int64 along = {-1},"), "");
+}
+
 // The source's Cast has no such attribute yet: it does what the younger one does by itself.
 TEST(Attributes, AreNoneOfAnOlderOperator) {
   const auto rounded = [](const std::string& attributes) {

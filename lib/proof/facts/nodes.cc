@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "fmt/format.h"
+#include "ir/operators/operator_traits.h"
 #include "proof/facts/operands.h"
 #include "sym/forms/keeps_value.h"
 
@@ -98,21 +99,35 @@ bool Nodes::SameRows(ValueId after, ValueId before) {
 bool Nodes::SameAttributes(NodeId mine, NodeId theirs) const {
   const onnx::NodeProto& a = graph_.node(mine);
   const onnx::NodeProto& b = graph_.node(theirs);
-  if (IsSoftmaxOverLastAxis(mine) && IsSoftmaxOverLastAxis(theirs)) return true;
   const int64_t own = pair_.OpsetOf(mine), other = pair_.OpsetOf(theirs);
-  if (!IsReduction(mine)) return kvlift::SameAttributes(a, b, {}, own, other);
-  return kvlift::SameAttributes(a, b, {"axes", "noop_with_empty_axes"}, own, other);
+  if (IsReduction(mine)) {
+    return kvlift::SameAttributes(a, b, {"axes", "noop_with_empty_axes"}, own, other);
+  }
+  const std::optional<int64_t> axis = AxisOf(mine);
+  if (!axis || axis != AxisOf(theirs)) return kvlift::SameAttributes(a, b, {}, own, other);
+  return kvlift::SameAttributes(a, b, {"axis"}, own, other);
 }
 
 bool Nodes::IsReduction(NodeId n) const {
   return graph_.node(n).op_type().rfind("Reduce", 0) == 0 && graph_.node(n).domain().empty();
 }
 
-bool Nodes::IsSoftmaxOverLastAxis(NodeId n) const {
-  if (!graph_.Is(n, "Softmax")) return false;
-  const int64_t axis = IntAttribute(graph_.node(n), "axis", -1);
-  const sym::Form form = forms_.Of(graph_.inputs(n)[0]);
-  return axis == -1 || (form.known_rank && axis == static_cast<int64_t>(form.shape.size()) - 1);
+std::optional<int64_t> Nodes::FromFront(int64_t axis, NodeId n) const {
+  if (axis >= 0) return axis;
+  const ValueId first = graph_.inputs(n).empty() ? kNoValue : graph_.inputs(n)[0];
+  const sym::Form form = forms_.Of(first);
+  if (first == kNoValue || !form.known_rank) return std::nullopt;
+  return axis + static_cast<int64_t>(form.shape.size());
+}
+
+std::optional<int64_t> Nodes::AxisOf(NodeId n) const {
+  const onnx::NodeProto& node = graph_.node(n);
+  // The axis of OneHot counts the axes of the result.
+  if (!node.domain().empty() || node.op_type() == "OneHot") return std::nullopt;
+  const auto* written = FindAttribute(node, "axis");
+  if (written == nullptr) written = DefaultAttributeOf(node, "axis", pair_.OpsetOf(n)).value;
+  if (written == nullptr || written->type() != onnx::AttributeProto::INT) return std::nullopt;
+  return FromFront(written->i(), n);
 }
 
 std::optional<Nodes::Axes> Nodes::AxesOf(NodeId n) {
@@ -156,7 +171,7 @@ Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<S
   Comparison other;
   for (size_t k = 0; k < count; ++k) {
     const ValueId x = k < a.size() ? a[k] : kNoValue, y = k < b.size() ? b[k] : kNoValue;
-    Sameness operand = Compare(x, y);
+    Sameness operand = IsSameRunningAxis(mine, theirs, k) ? Sameness::kWhole : Compare(x, y);
     if (operand == Sameness::kNone && k == 0 &&
         sym::KeptInFewBits(graph_, graph_.outputs(mine)[0]) == x && SameRows(x, y)) {
       operand = Sameness::kInCommon;
@@ -170,6 +185,18 @@ Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<S
     if (other.why_not.empty()) other.why_not = std::move(why);
   }
   return other;
+}
+
+bool Nodes::IsSameRunningAxis(NodeId mine, NodeId theirs, size_t operand) {
+  if (operand != 1 || (!graph_.Is(mine, "CumSum") && !graph_.Is(mine, "CumProd"))) return false;
+  const auto axis = [&](NodeId n) -> std::optional<int64_t> {
+    const auto elements = forms_.Elements(graph_.inputs(n)[1]);
+    if (!elements || elements->size() != 1) return std::nullopt;
+    const Expr e = elements->front();
+    return e->kind() == sym::Kind::kInteger ? FromFront(e->value(), n) : std::nullopt;
+  };
+  const auto own = axis(mine);
+  return own && own == axis(theirs);
 }
 
 std::string Nodes::Called(ValueId value) const {
