@@ -47,8 +47,11 @@ class Reader {
     bool read = true;
     if (IsElementwise(graph_, node_)) {
       read = ReadAll([&](int k) { return Broadcast(k); });
-    } else if (const auto product = ReadProduct(forms_, node_); product || op_ == "MatMulInteger") {
+    } else if (const auto product = ReadProduct(forms_, node_);
+               product || Is({"MatMulInteger", "MatMulIntegerToFloat"})) {
       read = ReadMatrices(product.value_or(Product{}));
+    } else if (op_ == "QLinearMatMul") {
+      read = ReadMatrices(Product{}, 3);
     } else if (op_ == "Gemm" || op_ == "FusedGemm") {
       read = ReadGemm();
     } else if (absl::StartsWith(op_, "Reduce")) {
@@ -209,10 +212,11 @@ class Reader {
     });
   }
 
-  bool ReadMatrices(const Product& product) {
+  // Input 0 is the left matrix and input `right` the right one.
+  bool ReadMatrices(const Product& product, int right = 1) {
     if (rank() < 2) return false;
     const int m = static_cast<int>(rank()) - 2;
-    for (const int k : {0, 1}) {
+    for (const int k : {0, right}) {
       const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
       const size_t own = form.shape.size();
       if (!form.known_rank || own < 2 || own > rank()) return false;
@@ -232,8 +236,8 @@ class Reader {
       place.at.push_back(summed == own - 1 ? taken : kept);
       places_.push_back(std::move(place));
     }
-    // Zero points of integer products are read completely.
-    return ReadAll([&](int k) { return k < 2 || Whole(k, 0); });
+    // Scales and zero points of integer products are read completely.
+    return ReadAll([&](int k) { return k == 0 || k == right || Whole(k, 0); });
   }
 
   bool ReadGemm() {

@@ -12,6 +12,10 @@
 
 namespace kvlift::internal {
 
+// Returns true for types that hold real numbers, quantised ones included. Larger integers are
+// positions, token ids and masks.
+bool HoldsReals(int32_t elem_type);
+
 // Each Run returns the first node that the function of the same purpose in cross_token_ops.h names;
 // kNoNode if no node of the graph is of that kind.
 class CrossTokenFinder {

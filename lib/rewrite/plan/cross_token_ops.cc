@@ -193,7 +193,7 @@ bool CrossTokenFinder::Loses(NodeId n, const Holds& holds) {
 bool CrossTokenFinder::IsReal(NodeId n) const {
   const auto outputs = graph_.outputs(n);
   return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) {
-    return v != kNoValue && IsFloatType(forms_.ElementType(v));
+    return v != kNoValue && HoldsReals(forms_.ElementType(v));
   });
 }
 
@@ -233,7 +233,7 @@ bool CrossTokenFinder::DataOn(ValueId v, const std::vector<int64_t>& axes, const
 // of these axes.
 bool CrossTokenFinder::IntegersOn(NodeId n, const std::vector<int64_t>& axes) {
   const ValueId v = Operand(n, 0);
-  if (v == kNoValue || IsFloatType(forms_.ElementType(v))) return false;
+  if (v == kNoValue || HoldsReals(forms_.ElementType(v))) return false;
   return DataOn(v, axes, [&](Expr extent) { return HoldsTokens(extent); });
 }
 
@@ -260,9 +260,9 @@ bool CrossTokenFinder::IsLastPosition(NodeId n) {
 // Returns true for an integer input that does not select rows of a table of real numbers, as
 // token ids do.
 bool CrossTokenFinder::IsPosition(ValueId input) {
-  if (!graph_.is_graph_input(input) || IsFloatType(forms_.ElementType(input))) return false;
+  if (!graph_.is_graph_input(input) || HoldsReals(forms_.ElementType(input))) return false;
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (!graph_.Is(n, "Gather") || !IsFloatType(forms_.ElementType(Operand(n, 0)))) continue;
+    if (!graph_.Is(n, "Gather") || !HoldsReals(forms_.ElementType(Operand(n, 0)))) continue;
     const sym::Form form = forms_.Of(Operand(n, 1));
     if (!form.known_rank) continue;
     const std::vector<ValueId> sources = sym::SourcesOf(form.element);
@@ -419,7 +419,7 @@ bool CrossTokenFinder::ReadsOtherTokens(ValueId v) {
   const sym::Form operand = forms_.Of(v);
   for (Expr load : sym::LoadsOf(operand.element)) {
     const sym::Form& form = forms_.Of(load->source());
-    if (!form.known_rank || !IsFloatType(forms_.ElementType(load->source()))) continue;
+    if (!form.known_rank || !HoldsReals(forms_.ElementType(load->source()))) continue;
     for (size_t axis = 0; axis < form.shape.size(); ++axis) {
       const Expr place = load->args()[axis], extent = form.shape[axis];
       const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);

@@ -22,6 +22,10 @@ bool QuantizesDynamically(const Graph& graph, NodeId n) {
 
 namespace internal {
 
+bool HoldsReals(int32_t elem_type) {
+  return IsFloatType(elem_type) || (IsIntegerType(elem_type) && ElementBits(elem_type) <= 8);
+}
+
 // Returns the reduced axes, counted from the front; all axes if they are not known.
 std::vector<int64_t> CrossTokenFinder::ReducedAxes(NodeId n, int64_t rank) const {
   std::vector<int64_t> axes = IntsAttribute(graph_.node(n), "axes"), all;
@@ -58,7 +62,7 @@ bool CrossTokenFinder::HoldsRows(Expr extent) const {
 // of a step; negative axes count from the end.
 bool CrossTokenFinder::RowsOn(NodeId n, int operand, const std::vector<int64_t>& axes) {
   const ValueId v = Operand(n, operand);
-  if (v == kNoValue || !IsFloatType(forms_.ElementType(v))) return false;
+  if (v == kNoValue || !HoldsReals(forms_.ElementType(v))) return false;
   const sym::Form& form = forms_.Of(v);
   if (!form.known_rank) return false;
   const auto rank = static_cast<int64_t>(form.shape.size());
@@ -128,7 +132,10 @@ bool CrossTokenFinder::Mixes(NodeId n) {
   }
   if (is({"LSTM", "GRU", "RNN"})) return RowsFrom(n, 0);
   if (op == "CumSum") return CumSumMixes(n);
-  if (is({"MatMul", "FusedMatMul"})) return RowsOn(n, 0, {-1}) || RowsOn(n, 1, {-2});
+  if (is({"MatMul", "FusedMatMul", "MatMulInteger", "MatMulIntegerToFloat"})) {
+    return RowsOn(n, 0, {-1}) || RowsOn(n, 1, {-2});
+  }
+  if (op == "QLinearMatMul") return RowsOn(n, 0, {-1}) || RowsOn(n, 3, {-2});
   return false;
 }
 

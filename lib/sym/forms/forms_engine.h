@@ -286,6 +286,7 @@ Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
   X(SameShapeAll)          \
   X(Binary)                \
   X(MatMul)                \
+  X(QLinearMatMul)         \
   X(Gemm)                  \
   X(Reduce)                \
   X(ArgReduce)             \

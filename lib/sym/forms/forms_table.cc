@@ -82,6 +82,7 @@ void AddOpaque(Table& table) {
   for (const char* op : {"RandomNormal", "RandomUniform"}) table[op] = OpRandom;
   table.insert({{"MatMul", OpMatMul},
                 {"MatMulInteger", OpMatMul},
+                {"QLinearMatMul", OpQLinearMatMul},
                 {"Gemm", OpGemm},
                 {"DynamicQuantizeLinear", OpDynamicQuantizeLinear},
                 {"TopK", OpTopK},
@@ -105,7 +106,9 @@ const Table& ContribTable() {
     (*t)["SimplifiedLayerNormalization"] = OpLayerNorm;
     (*t)["GroupQueryAttention"] = OpGroupQueryAttention;
     (*t)["MultiHeadAttention"] = OpMultiHeadAttention;
-    (*t)["FusedMatMul"] = OpMatMul;
+    for (const char* op : {"FusedMatMul", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"}) {
+      (*t)[op] = OpMatMul;
+    }
     (*t)["FusedGemm"] = OpGemm;
     (*t)["MatMulNBits"] = OpMatMulNBits;
     (*t)["GatherBlockQuantized"] = OpGatherBlockQuantized;

@@ -85,6 +85,8 @@ int32_t OutputType(const Engine& engine, NodeId node, int output) {
     return output == 1 ? onnx::TensorProto::FLOAT : onnx::TensorProto::UINT8;
   }
   if (op == "MatMulInteger" || op == "ConvInteger") return onnx::TensorProto::INT32;
+  if (op == "MatMulIntegerToFloat") return onnx::TensorProto::FLOAT;
+  if (op == "QLinearMatMul") return input(7);  // the zero point of the result
   if (op == "Attention" && output == 2) return input(2);
   if (op == "Attention" && output == 1) return input(1);
   if (Unrelated().contains(op)) return 0;

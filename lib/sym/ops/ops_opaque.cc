@@ -32,10 +32,11 @@ void OpVariadic(OpContext& c) {
   if (auto out = c.Broadcast(shapes)) c.SetOpaque(0, *std::move(out));
 }
 
-// Also handles FusedMatMul of com.microsoft, where transA and transB swap the last two axes.
-void OpMatMul(OpContext& c) {
-  if (!c.Known(2)) return;
-  Shape a = c.in(0).form.shape, b = c.in(1).form.shape;
+// Gives the shape of the product of input 0 and input `right`. Also handles FusedMatMul of
+// com.microsoft, where transA and transB swap the last two axes.
+void SetProduct(OpContext& c, int right) {
+  if (!c.Known(right + 1)) return;
+  Shape a = c.in(0).form.shape, b = c.in(right).form.shape;
   if (a.empty() || b.empty()) return;
   if (c.Int("transBatchA", 0) != 0 || c.Int("transBatchB", 0) != 0) return;
   if (c.Int("transA", 0) != 0 && a.size() > 1) std::swap(a[a.size() - 1], a[a.size() - 2]);
@@ -50,6 +51,11 @@ void OpMatMul(OpContext& c) {
   if (b.size() > 1) out->push_back(b.back());
   c.SetOpaque(0, *std::move(out));
 }
+
+void OpMatMul(OpContext& c) { SetProduct(c, 1); }
+
+// Inputs 1, 2, 4 and 5 are the scales and zero points of the operands.
+void OpQLinearMatMul(OpContext& c) { SetProduct(c, 3); }
 
 // The outputs are the quantised tensor, its scale and its zero point.
 void OpDynamicQuantizeLinear(OpContext& c) {
