@@ -114,6 +114,22 @@ TEST(Attributes, AnAxisMayBeCountedFromEitherEnd) {
   EXPECT_NE(WithEnd(sum, sum, " int64 along = {1},", " int64 along = {-1},"), "");
 }
 
+// Both models find the best of four places; only the converted one looks it up in a table.
+TEST(Lookups, PlacesOnAnAxisAreInsideATableOfThatSize) {
+  const auto leaves_open = [](const std::string& table) {
+    const std::string best =
+        "four = Slice (y0, zero1, four1, two1)\nmost, best = TopK <axis = 2> (four, one1)\n";
+    const std::string numbers =
+        " int64[1] zero1 = {0}, int64[1] one1 = {1}, int64[1] four1 = {4}, int64[1] two1 = {2},";
+    const std::string unproved = WithEnd(best + "place = Cast <to = 1> (best)\ny = Add (y0, place)",
+                                         best + "bonus = Gather (table, best)\ny = Add (y0, bonus)",
+                                         numbers, numbers + table);
+    return unproved.find("(index of a Gather) is not seen to be so") != std::string::npos;
+  };
+  EXPECT_FALSE(leaves_open(" float[4] table = {1, 2, 3, 4},"));
+  EXPECT_TRUE(leaves_open(" float[3] table = {1, 2, 3},"));
+}
+
 // The source's Cast has no such attribute yet: it does what the younger one does by itself.
 TEST(Attributes, AreNoneOfAnOlderOperator) {
   const auto rounded = [](const std::string& attributes) {

@@ -62,6 +62,27 @@ TEST(Sequences, ANormalizationInTrainingTakesInAllOfThem) {
             std::string::npos);
 }
 
+// Places that data decides are looked up in the sequence's own numbers, or in a table.
+TEST(Sequences, LookUpPlacesOfTheirOwn) {
+  const auto found = [](const std::string& lookup) {
+    const std::string best = "most, best = TopK<axis = 2>(y0, at_1)\n";
+    return Unproved(WithEnd(best + lookup));
+  };
+  const std::string table =
+      "size = Constant<value_ints = [16, 16]>()\n"
+      "table = ConstantOfShape<value = float[1] {1}>(size)\n";
+  EXPECT_EQ(found("own = GatherElements<axis = 2>(y0, best)\ny = Add(y0, own)"), "");
+  EXPECT_EQ(found(table + "row = GatherND(table, best)\ny = Add(y0, row)"), "");
+  // Here the place is that of a sequence.
+  EXPECT_NE(found("own = GatherElements<axis = 0>(y0, best)\ny = Add(y0, own)")
+                .find("gives each sequence"),
+            std::string::npos);
+  EXPECT_NE(found("others = GatherND(y0, best)\nsum = ReduceSum<keepdims = 0>(others, at_1)\n"
+                  "y = Add(y0, sum)")
+                .find("gives each sequence"),
+            std::string::npos);
+}
+
 // A present of the first sequence alone broadcasts in the source's attention.
 TEST(Sequences, APresentOfOneIsNoneOfAll) {
   const auto with = [](const std::string& present) {

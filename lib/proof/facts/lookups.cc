@@ -117,8 +117,28 @@ class Reader {
 
   bool IsInFront(const Lookup& mine) {
     return HoldsOfEach(mine.index, pool_.True(), [&](Expr index, Expr known) {
-      return Holds(pool_.Lt(index, mine.rows, mine.facts), known, mine.facts);
+      if (Holds(pool_.Lt(index, mine.rows, mine.facts), known, mine.facts)) return true;
+      const Expr places = PlacesOf(index);
+      return places != nullptr && Holds(pool_.Le(places, mine.rows, Facts{}), known, Facts{});
     });
+  }
+
+  // Returns the extent of the axis on which ArgMax, ArgMin or TopK find the place that an index is;
+  // null for other indices.
+  Expr PlacesOf(Expr index) {
+    if (index->kind() != sym::Kind::kLoad) return nullptr;
+    const NodeId n = graph_.producer(index->source());
+    if (n == kNoNode) return nullptr;
+    const bool top = graph_.Is(n, "TopK") && graph_.output_index(index->source()) == 1;
+    if (!top && !graph_.Is(n, "ArgMax") && !graph_.Is(n, "ArgMin")) return nullptr;
+    const sym::Form searched = forms_.Of(graph_.inputs(n)[0]);
+    const auto rank = static_cast<int64_t>(searched.shape.size());
+    int64_t axis = IntAttribute(graph_.node(n), "axis", top ? -1 : 0);
+    if (axis < 0) axis += rank;
+    if (!searched.known_rank || axis < 0 || axis >= rank) return nullptr;
+    const Expr extent = searched.shape[static_cast<size_t>(axis)];
+    return pair_.IsOfAfter(n) ? twins_.Extent(extent, pool_.Index(0))
+                              : twins_.Normal(extent, Facts{});
   }
 
   // Returns true if fn holds for each branch of a selected index, given the branch's condition.

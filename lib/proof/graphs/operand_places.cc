@@ -80,6 +80,11 @@ class Reader {
       read = FromAxis(IntAttribute(proto(), "axis", -1));
     } else if (Is({"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})) {
       read = FromAxis(-1);
+    } else if (op_ == "GatherElements") {
+      const int64_t axis = IntAttribute(proto(), "axis", 0);
+      read = ReadAll([&](int k) { return k == 0 ? AlongOne(k, axis) : Broadcast(k); });
+    } else if (op_ == "GatherND") {
+      read = ReadLookupOfParts();
     } else if (op_ == "ScatterElements") {
       read = ReadAll([&](int k) { return AlongOne(k, IntAttribute(proto(), "axis", 0)); });
     } else if (op_ == "RotaryEmbedding") {
@@ -238,6 +243,32 @@ class Reader {
     }
     // Scales and zero points of integer products are read completely.
     return ReadAll([&](int k) { return k == 0 || k == right || Whole(k, 0); });
+  }
+
+  // GatherND: the last axis of the indices holds an index for each axis of the table behind the
+  // batch axes; the table is read completely along these axes.
+  bool ReadLookupOfParts() {
+    const sym::Form table = forms_.Of(Input(0)), which = forms_.Of(Input(1));
+    if (!table.known_rank || !which.known_rank || which.shape.empty()) return false;
+    const Expr width = which.shape.back();
+    const auto batch = static_cast<size_t>(IntAttribute(proto(), "batch_dims", 0));
+    if (width->kind() != sym::Kind::kInteger) return false;
+    const size_t behind = batch + static_cast<size_t>(width->value()), own = table.shape.size();
+    if (behind > own || own - behind > rank()) return false;
+    OperandPlace rows{0, {}, {}}, places{1, {}, {}};
+    for (size_t axis = 0; axis < own; ++axis) {
+      const size_t index = axis < batch ? axis : rank() - (own - axis);
+      const bool taken = axis >= batch && axis < behind;
+      rows.at.push_back(taken ? Taken(&rows, table.shape[axis])
+                              : pool_.Index(static_cast<int>(index)));
+    }
+    for (size_t axis = 0; axis + 1 < which.shape.size(); ++axis) {
+      places.at.push_back(pool_.Index(static_cast<int>(axis)));
+    }
+    places.at.push_back(Taken(&places, width));
+    places_.push_back(std::move(rows));
+    places_.push_back(std::move(places));
+    return true;
   }
 
   bool ReadGemm() {
