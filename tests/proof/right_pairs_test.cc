@@ -79,6 +79,20 @@ TEST(Weights, AConstantNodeIsAnInitializer) {
   EXPECT_NE(WithEnd(end, node + end, minus + " float[2] w = {0.5, 3},", minus), "");
 }
 
+TEST(Weights, AConstantNodeMayGiveAnOutput) {
+  const auto ends_with = [](const std::string& statements) {
+    return TextChanges{{kLastOfSource, "y0 = Reshape(context4, y_shape)\n" + statements}};
+  };
+  const auto identity_of = [](const std::string& number) {
+    return TextChanges{{kLast, "c = Constant <value = float[1,1,16] {" + number +
+                                   ",0,0,0,0,0,0,0,0,0,0,0,0,0,0,0}> ()\ny = Identity (c)"}};
+  };
+  const TextChanges source =
+      ends_with("y = Constant<value = float[1,1,16] {7,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0}>()");
+  EXPECT_EQ(Unproved(ProofOfPair(kCase, source, identity_of("7"))), "");
+  EXPECT_NE(Unproved(ProofOfPair(kCase, source, identity_of("8"))), "");
+}
+
 TEST(Weights, OtherNumbersAreRefutedUnderAnyName) {
   const TextChanges before = {
       {kLastOfSource, "y0 = Reshape(context4, y_shape)\ny = Mul (y0, weight)"},
@@ -137,6 +151,22 @@ TEST(Attributes, AreNoneOfAnOlderOperator) {
   };
   EXPECT_EQ(WithEnd(rounded(""), rounded(", saturate: int = 1")), "");
   EXPECT_NE(WithEnd(rounded(""), rounded(", saturate: int = 0")), "");
+}
+
+// The source adds one row for all tokens; the converted model has a copy for each.
+TEST(Broadcasts, ByOneModelOnlyGiveTheSameExtents) {
+  const std::string row = " float[16] row = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8},";
+  EXPECT_EQ(WithEnd("sum = Add (y0, row)\ny = Relu (sum)",
+                    "dims = Shape (y0)\nrows = Expand (row, dims)\nsum = Add (y0, rows)\n"
+                    "y = Relu (sum)",
+                    row, row),
+            "");
+  // Nothing else gives the sum the extents of the tokens.
+  EXPECT_NE(WithEnd("sum = Add (row, row)\ny = Relu (sum)",
+                    "dims = Shape (y0)\nrows = Expand (row, dims)\nsum = Add (row, rows)\n"
+                    "y = Relu (sum)",
+                    row, row),
+            "");
 }
 
 TEST(Heads, RepeatedByConcatAreThoseOfTheirGroup) {

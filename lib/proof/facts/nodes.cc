@@ -214,8 +214,15 @@ Nodes::Comparison Nodes::CompareNodes(NodeId mine, NodeId theirs) {
   if (!SameAttributes(mine, theirs)) return {Sameness::kNone, "has other attributes"};
   std::vector<Sameness> same;
   if (Comparison other = CompareInputs(mine, theirs, &same); !other.why_not.empty()) return other;
-  const Sameness results = OfResults(pair_, twins_, equality_, mine, theirs, same);
+  Sameness results = OfResults(pair_, twins_, equality_, mine, theirs, same);
   if (results == Sameness::kNone) return {results, "has operands of other extents"};
+  // A result is whole where an operand that the source shares among sequences only broadcasts.
+  bool whole = true;
+  for (size_t k = 0; k < graph_.outputs(mine).size(); ++k) {
+    const ValueId x = graph_.outputs(mine)[k], y = graph_.outputs(theirs)[k];
+    whole = whole && x != kNoValue && y != kNoValue && SameExtents(x, y);
+  }
+  if (whole) results = Sameness::kWhole;
   return {results, ""};
 }
 

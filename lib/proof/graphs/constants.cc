@@ -34,23 +34,29 @@ absl::flat_hash_set<std::string> OtherNames(const GraphProto& graph) {
   return names;
 }
 
+// A Constant node that gives an output of the graph becomes an initializer and an Identity.
 void NodesToInitializers(GraphProto* graph) {
   absl::flat_hash_set<std::string> outputs;
   for (const auto& output : graph->output()) outputs.insert(output.name());
+  absl::flat_hash_set<std::string> used = OtherNames(*graph);
+  for (const TensorProto& tensor : graph->initializer()) used.insert(tensor.name());
   auto* nodes = graph->mutable_node();
   int kept = 0;
   for (int k = 0; k < nodes->size(); ++k) {
-    const NodeProto& node = (*nodes)[k];
+    NodeProto& node = (*nodes)[k];
     const bool is_default = node.domain().empty() || node.domain() == "ai.onnx";
-    if (node.op_type() == "Constant" && is_default && node.output_size() == 1 &&
-        !outputs.contains(node.output(0))) {
+    if (node.op_type() == "Constant" && is_default && node.output_size() == 1) {
       const auto value = ConstantNodeTensor(node);
       if (value.ok() && value->tensor != nullptr &&
           value->tensor->data_type() != TensorProto::STRING) {
         TensorProto* tensor = graph->add_initializer();
         *tensor = *value->tensor;
         tensor->set_name(node.output(0));
-        continue;
+        if (!outputs.contains(node.output(0))) continue;
+        while (!used.insert(tensor->name()).second) tensor->mutable_name()->push_back('\'');
+        node.set_op_type("Identity");
+        node.clear_attribute();
+        node.add_input(tensor->name());
       }
     }
     if (kept != k) nodes->SwapElements(kept, k);
