@@ -202,6 +202,22 @@ TEST(Heads, AFoldedBiasIsAddedToItsOwn) {
             "");
 }
 
+// The attention that stays reshapes its keys to a length that is computed from the write index in
+// another way than the length at which the buffer is cut.
+TEST(Lengths, ComputedByTwoWaysAreOneWhereAllSequencesAgree) {
+  const char* name = "growing_concat_keep_turned_when_read";
+  EXPECT_EQ(Unproved(ProofOfPair(name, {}, {})), "");
+  EXPECT_NE(
+      Unproved(ProofOfPair(name, {}, {}, [](Manifest* relation) { relation->uniform = false; })),
+      "");
+  // The last key is cut off.
+  EXPECT_NE(Unproved(ProofOfPair(name,
+                                 {{"t = Gather(all_dims, axis_s)",
+                                   "t_all = Gather(all_dims, axis_s)\nt = Sub(t_all, one)"}},
+                                 {})),
+            "");
+}
+
 TEST(Sequences, ThatNoStepHasKeepTheirRows) {
   const char* name = "fixed_buffer_larger_batch";
   EXPECT_EQ(Unproved(ProofOfPair(name, {}, {})), "");

@@ -10,6 +10,7 @@
 #include "proof/graphs/frozen_sizes.h"
 #include "proof/lemmas/scale_moved.h"
 #include "proof/lower/branches.h"
+#include "proof/lower/one_length.h"
 #include "proof/lower/opset13.h"
 #include "proof/prove/folding.h"
 #include "proof/prove/prover.h"
@@ -108,6 +109,11 @@ Assumption SmallSizes() {
           AssumptionSource::kHost, false};
 }
 
+Assumption SequencesOfOneLength() {
+  return {AssumptionKind::kOneLength, "", "all sequences of a batch have as many past tokens",
+          AssumptionSource::kManifest, false};
+}
+
 Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
                const Manifest& manifest, Obligations* obligations) {
   Proof proof;
@@ -158,6 +164,17 @@ Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& af
                       const Manifest& manifest, Obligations* obligations) {
   Proof proof = ProveAll(before, after, manifest, obligations);
   if (proof.facts.empty()) return proof;
+  if (manifest.uniform && !HoldsWhole(proof)) {
+    // Sizes that the converted model computes by several ways from its lengths are the same then.
+    Obligations of_shared;
+    Proof shared = ProveAll(before, WithOneLength(after, manifest), manifest,
+                            obligations == nullptr ? nullptr : &of_shared);
+    if (HoldsWhole(shared)) {
+      shared.assumptions.Add(SequencesOfOneLength());
+      if (obligations != nullptr) *obligations = of_shared;
+      proof = std::move(shared);
+    }
+  }
   proof.assumptions.Add(SmallSizes());
   proof.assumptions.Add(ProductsAreFinite());
   return proof;
