@@ -1,5 +1,7 @@
 #include "proof/correspondence/equality.h"
 
+#include <algorithm>
+
 namespace kvlift {
 
 using sym::Expr;
@@ -26,6 +28,15 @@ Expr AskedBy(Expr comparison) {
     }
   }
   return nullptr;
+}
+
+// Adds the comparisons of numbers without elements of which a predicate is made.
+void CollectBounds(Expr predicate, std::vector<Expr>* bounds) {
+  if (predicate->kind() == Kind::kLe && sym::LoadsOf(predicate).empty()) {
+    bounds->push_back(predicate);
+  } else if (predicate->kind() == Kind::kNot || predicate->kind() == Kind::kAnd) {
+    for (Expr part : predicate->args()) CollectBounds(part, bounds);
+  }
 }
 
 }  // namespace
@@ -87,7 +98,8 @@ bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts, int
   const Expr b = Divided(Settled(Under(theirs, known, facts), facts), known, facts);
   if (a == b) return true;
   if (a->is_predicate() && b->is_predicate()) {
-    return Implies(pool_.And(known, a), b, facts) && Implies(pool_.And(known, b), a, facts);
+    return (Implies(pool_.And(known, a), b, facts) && Implies(pool_.And(known, b), a, facts)) ||
+           InCasesOfBound(a, b, known, facts, depth);
   }
   return SameCases(a, b, known, facts, depth) || InBothCases(a, b, known, facts, depth);
 }
@@ -130,6 +142,46 @@ bool Equality::InBothCases(Expr mine, Expr theirs, Expr known, const Facts& fact
     if (!Equal(a, b, then, facts, depth + 1)) return false;
   }
   return true;
+}
+
+bool Equality::InCasesOfBound(Expr mine, Expr theirs, Expr known, const Facts& facts, int depth) {
+  if (depth >= kDeepest) return false;
+  std::vector<Expr> own, others;
+  CollectBounds(mine, &own);
+  CollectBounds(theirs, &others);
+  const auto of_one = [](const std::vector<Expr>& bounds, const std::vector<Expr>& of_other) {
+    const auto it = std::find_if(bounds.begin(), bounds.end(), [&](Expr bound) {
+      return std::find(of_other.begin(), of_other.end(), bound) == of_other.end();
+    });
+    return it == bounds.end() ? nullptr : *it;
+  };
+  Expr bound = of_one(own, others);
+  if (bound == nullptr) bound = of_one(others, own);
+  if (bound == nullptr && depth > 0 && !own.empty()) bound = own.front();
+  if (bound == nullptr) return false;
+  for (const bool truth : {true, false}) {
+    const Expr then = pool_.And(known, truth ? bound : pool_.Not(bound));
+    if (IsImpossible(then, facts)) continue;
+    const Expr a = Pinned(pool_.Assume(mine, bound, truth, facts), then, facts);
+    const Expr b = Pinned(pool_.Assume(theirs, bound, truth, facts), then, facts);
+    if (!Equal(a, b, then, facts, depth + 1)) return false;
+  }
+  return true;
+}
+
+Expr Equality::Pinned(Expr e, Expr known, const Facts& facts) {
+  const Expr zero = pool_.Integer(0);
+  sym::Pool::Substitution s;
+  for (Expr load : sym::OuterLoadsOf(e)) {
+    std::vector<Expr> args(load->args().begin(), load->args().end());
+    for (Expr& arg : args) {
+      if (arg->kind() == Kind::kInteger || !sym::LoadsOf(arg).empty()) continue;
+      const Expr is_zero = pool_.And(pool_.Le(arg, zero, facts), pool_.Le(zero, arg, facts));
+      if (Implies(known, is_zero, facts)) arg = zero;
+    }
+    s.atoms[load] = pool_.Load(load->source(), args);
+  }
+  return s.atoms.empty() ? e : pool_.Substitute(e, s, facts);
 }
 
 Expr Equality::AsTruth(Expr e) {
