@@ -197,13 +197,16 @@ TEST(Rings, OtherPlacesAreNot) {
   }
   const Changes window[] = {
       {{"ints_-5\" =  {-5}", "ints_-5\" =  {-4}"}},
-      {{"ints_5\" =  {5}", "ints_5\" =  {4}"}},
+      {{"ints_5\" =  {5}", "ints_5\" =  {3}"}},
+      {{"ints_5\" =  {5}", "ints_5\" =  {6}"}},
       {{"scalar_5\" =  {5}", "scalar_5\" =  {6}"}},
       {{keys + "\"/kvlift/shared/mask_9\"", keys + "\"\""}},
   };
   for (const Changes& change : window) {
     EXPECT_NE(Unproved(Prove(kWindow, {}, change)), "") << change[0].second;
   }
+  // Both branches of the choice give the same numbers for 5 tokens.
+  EXPECT_EQ(Unproved(Prove(kWindow, {}, {{"ints_5\" =  {5}", "ints_5\" =  {4}"}})), "");
 }
 
 // What a ring is has to be what the source keeps.
