@@ -42,6 +42,42 @@ class Load(unittest.TestCase):
             kvlift.load(7)
 
 
+class Program(unittest.TestCase):
+    """The command `kvlift` of the package, which runs in Python's process."""
+
+    def run_it(self, *words, by=None, **options):
+        by = by or [os.path.join(os.path.dirname(sys.executable), "kvlift")]
+        return subprocess.run([*by, *words], capture_output=True, timeout=300, check=False,
+                              **options)
+
+    def test_codes_and_streams(self):
+        for by in (None, [sys.executable, "-m", "kvlift"]):
+            done = self.run_it("check", LLAMA, by=by)
+            self.assertEqual((done.returncode, done.stderr), (0, b""), done)
+            self.assertIn(b"check: 0 errors", done.stdout)
+            done = self.run_it("inspect", b"/no/such/\xff.onnx", by=by)
+            self.assertEqual(done.returncode, 3)
+            self.assertTrue(done.stderr.startswith(b"KV001"), done.stderr)
+
+    def test_it_runs_itself_again(self):
+        """Also beside files that have the names of modules."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("kvlift.py", "json.py"):
+                pathlib.Path(folder, name).write_text("raise SystemExit('not this one')\n")
+            os.symlink(LLAMA, os.path.join(folder, "model.onnx"))
+            done = self.run_it("fleet", "check", "model.onnx", "-o", "results", cwd=folder)
+            self.assertEqual(done.returncode, 0, done)
+            lines = pathlib.Path(folder, "results", "results.jsonl").read_text().splitlines()
+            self.assertEqual(json.loads(lines[-1])["outcome"], "clean", lines)
+
+    def test_a_closed_pipe_ends_it(self):
+        line = f'"$0" explain KV121 | true; echo "${{PIPESTATUS[0]}}"'
+        done = self.run_it("-c", line, os.path.join(os.path.dirname(sys.executable), "kvlift"),
+                           by=["bash"])
+        self.assertIn(done.stdout, (b"0\n", b"141\n"))
+        self.assertEqual(done.stderr, b"")
+
+
 class Caches(unittest.TestCase):
     def test_caches(self):
         found = kvlift.caches(LLAMA)
