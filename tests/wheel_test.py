@@ -1,6 +1,6 @@
 """What wheels and `pip install .` rest on, without making any: what CMake says where something is
-missing, the one recipe for ONNX, and the workflow that builds wheels. `tools/dev wheel --smoke` makes
-and uses wheels. Environment: KVLIFT_ROOT, the repository.
+missing, the one recipe for ONNX, and the workflow that builds wheels. `tools/dev wheel --smoke`
+makes and uses wheels. Environment: KVLIFT_ROOT, the repository.
 """
 import os
 import pathlib
@@ -38,8 +38,8 @@ class Missing(unittest.TestCase):
     def test_libraries(self):
         said, _ = self.said_by_cmake("-DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON",
                                      "-DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON")
-        self.assertEqual(said, "kvlift: libraries are missing; on Debian: apt-get install libfmt-dev "
-                               "libcli11-dev")
+        self.assertEqual(said, "kvlift: libraries are missing; on Debian: apt-get install "
+                               "libfmt-dev libcli11-dev")
 
     def test_onnx_outside_pip(self):
         said, _ = self.said_by_cmake("-DCMAKE_DISABLE_FIND_PACKAGE_ONNX=ON")
@@ -57,9 +57,9 @@ class Missing(unittest.TestCase):
 
 class Recipe(unittest.TestCase):
     def script(self, script, cache):
-        return subprocess.run(["bash", SCRIPTS / script], capture_output=True, text=True, timeout=60,
-                              check=False, env={**os.environ, "XDG_CACHE_HOME": str(cache),
-                                                "PIP_NO_INDEX": "1"})
+        environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PIP_NO_INDEX": "1"}
+        return subprocess.run(["bash", SCRIPTS / script], capture_output=True, text=True,
+                              timeout=60, check=False, env=environment)
 
     def test_there_is_one(self):
         """Setup and CMake run the same script, and nothing else names what is downloaded."""

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import time
 import unittest
 
 import kvlift
+import kvlift.optimum
 
 MODELS = pathlib.Path(os.environ["KVLIFT_MODELS"])
 LLAMA = MODELS / "llama_optimum" / "model.onnx"
@@ -57,15 +59,17 @@ class Program(unittest.TestCase):
             self.assertIn(b"check: 0 errors", done.stdout)
             done = self.run_it("inspect", b"/no/such/\xff.onnx", by=by)
             self.assertEqual(done.returncode, 3)
-            self.assertTrue(done.stderr.startswith(b"KV001"), done.stderr)
+            self.assertTrue(done.stderr.startswith(b"kvlift: /no/such/"), done.stderr)
+            self.assertIn(b"[KV001]", done.stderr)
 
     def test_it_runs_itself_again(self):
         """Also beside files that have the names of modules."""
         with tempfile.TemporaryDirectory() as folder:
             for name in ("kvlift.py", "json.py"):
                 pathlib.Path(folder, name).write_text("raise SystemExit('not this one')\n")
-            os.symlink(LLAMA, os.path.join(folder, "model.onnx"))
-            done = self.run_it("fleet", "check", "model.onnx", "-o", "results", cwd=folder)
+            os.mkdir(os.path.join(folder, "models"))
+            shutil.copy(LLAMA, os.path.join(folder, "models"))
+            done = self.run_it("fleet", "check", "models", "-o", "results", cwd=folder)
             self.assertEqual(done.returncode, 0, done)
             lines = pathlib.Path(folder, "results", "results.jsonl").read_text().splitlines()
             self.assertEqual(json.loads(lines[-1])["outcome"], "clean", lines)
@@ -76,6 +80,43 @@ class Program(unittest.TestCase):
                            by=["bash"])
         self.assertIn(done.stdout, (b"0\n", b"141\n"))
         self.assertEqual(done.stderr, b"")
+
+
+class Pipelines(unittest.TestCase):
+    """The hooks for other tools, as far as they need none; tests/integration has the rest."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_a_folder_of_an_export(self):
+        (self.folder / "model.onnx").write_bytes(LLAMA.read_bytes())
+        (self.folder / "other.onnx").write_bytes(GPT2.read_bytes())
+        [made] = kvlift.optimum.convert_export(self.folder, target="ort")
+        self.assertEqual(made, self.folder / "model_kvlift.onnx")
+        self.assertTrue(kvlift.verify(LLAMA, made))
+        with self.assertRaisesRegex(kvlift.Error, "model_kvlift"):
+            kvlift.optimum.convert_export(self.folder)
+        [other] = kvlift.optimum.convert_export(self.folder, files=["other.onnx"])
+        self.assertTrue(kvlift.verify(GPT2, other))
+
+    def test_nothing_is_written_of_what_is_refused(self):
+        (self.folder / "model.onnx").write_bytes(REFUSED.read_bytes())
+        with self.assertRaisesRegex(kvlift.Error, r"^refused: .*KV\d{3}"):
+            kvlift.optimum.convert_export(self.folder)
+        self.assertEqual([p.name for p in self.folder.iterdir()], ["model.onnx"])
+        with self.assertRaises(ValueError):
+            kvlift.optimum.convert_export(self.folder, accept="unproved")
+
+    def test_a_folder_without_decoders(self):
+        (self.folder / "encoder.onnx").write_bytes(b"")
+        with self.assertRaisesRegex(kvlift.Error, "no decoder here"):
+            kvlift.optimum.convert_export(self.folder)
+
+    def test_olive_is_optional(self):
+        with self.assertRaisesRegex(ImportError, "pip install olive-ai"):
+            import kvlift.olive  # noqa: F401
 
 
 class Caches(unittest.TestCase):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the libraries that wheels need, as archives, by the vcpkg in build/vcpkg. cibuildwheel runs it
-# before it builds; VCPKG_TRIPLET names the platform.
+# Builds the libraries that wheels need, as archives, by the vcpkg in build/vcpkg. cibuildwheel runs
+# it before it builds; VCPKG_TRIPLET names the platform.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 : "${VCPKG_TRIPLET:?names the platform}"

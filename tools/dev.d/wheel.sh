@@ -2,8 +2,8 @@
 # tools/dev wheel [--smoke] [PYTHON...]: makes manylinux wheels of what build/release holds, one for
 # each interpreter (python3 if none is named; from Python 3.12 on one wheel serves all), in
 # build/wheels. Libraries that are not part of every Linux are put into them by auditwheel.
-#   --smoke  also installs and uses them in bare roots of Debian, without network: with the Python of
-#            each root, and in the oldest root with each PYTHON. Needs root.
+#   --smoke  also installs and uses them in bare roots of Debian, without network: with the Python
+#            of each root, and in the oldest root with each PYTHON. Needs root.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source=tools/dev.d/paths.sh
@@ -27,7 +27,7 @@ tools_for() {
     rm -rf "$home"
     "$python" -m venv "$home" >&2
     "$home/bin/pip" install --quiet --disable-pip-version-check \
-      --requirement tools/dev.d/wheel-requirements.txt >&2 || die "cannot install what builds wheels"
+      --requirement tools/dev.d/wheel-requirements.txt >&2 || die "cannot install auditwheel"
     touch "$home/.complete"
   fi
   printf '%s' "$home"
@@ -93,8 +93,9 @@ smoke_in() {
       mount --bind "$LENT" "$ROOT/mnt/python"
     fi
     mount -t proc proc "$ROOT/proc"
-    exec env -i PATH=/usr/bin:/bin HOME=/tmp LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1 \
-      LD_LIBRARY_PATH="${LENT:+/mnt/python/lib}" chroot "$ROOT" sh /mnt/wheel_smoke.sh "$1"
+    exec chroot "$ROOT" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/tmp LANG=C.UTF-8 \
+      PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH="${LENT:+/mnt/python/lib}" \
+      sh /mnt/wheel_smoke.sh "$1"
   ' smoke "$python"
 }
 
