@@ -1,14 +1,36 @@
 # Third-party libraries. All come from the system, except ONNX if the system has no version that is
-# new enough. ONNX then comes from the per-user cache that `tools/dev setup` fills.
+# new enough. ONNX then comes from the cache of the user, which `tools/dev setup` fills, and which a
+# build of the Python package fills itself.
 
-find_package(Protobuf REQUIRED)
-find_package(absl CONFIG REQUIRED)
-find_package(fmt CONFIG REQUIRED)
-find_package(CLI11 CONFIG REQUIRED)
-find_package(nlohmann_json CONFIG REQUIRED)
-find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
+# kvlift_need(PACKAGE DEBIAN ...) finds a package, or notes the Debian package that has it.
+set(missing)
+macro(kvlift_need PACKAGE DEBIAN)
+  find_package(${PACKAGE} ${ARGN} QUIET)
+  if(NOT ${PACKAGE}_FOUND)
+    list(APPEND missing ${DEBIAN})
+  endif()
+endmacro()
+kvlift_need(Protobuf libprotobuf-dev)
+find_program(KVLIFT_PROTOC protoc)
+if(NOT KVLIFT_PROTOC AND NOT Protobuf_PROTOC_EXECUTABLE)
+  list(APPEND missing protobuf-compiler)
+endif()
+kvlift_need(absl libabsl-dev CONFIG)
+kvlift_need(fmt libfmt-dev CONFIG)
+kvlift_need(CLI11 libcli11-dev CONFIG)
+kvlift_need(nlohmann_json nlohmann-json3-dev CONFIG)
+kvlift_need(OpenSSL libssl-dev 3.0 COMPONENTS Crypto)
+kvlift_need(PkgConfig pkg-config)
+if(PkgConfig_FOUND)
+  pkg_check_modules(utf8proc IMPORTED_TARGET QUIET libutf8proc)
+endif()
+if(NOT utf8proc_FOUND)
+  list(APPEND missing libutf8proc-dev)
+endif()
+if(missing)
+  list(JOIN missing " " missing)
+  message(FATAL_ERROR " kvlift: libraries are missing; on Debian: apt-get install ${missing}")
+endif()
 
 execute_process(COMMAND bash ${CMAKE_SOURCE_DIR}/tools/dev.d/paths.sh onnx
                 OUTPUT_VARIABLE onnx_cache OUTPUT_STRIP_TRAILING_WHITESPACE
@@ -18,9 +40,22 @@ if(ONNX_DIR MATCHES "/kvlift/onnx-" AND NOT onnx_is_current)
   unset(ONNX_DIR CACHE)  # built for another compiler or protobuf
 endif()
 find_package(ONNX 1.23 CONFIG QUIET)
+if(NOT ONNX_FOUND AND NOT EXISTS ${onnx_cache}/.complete AND KVLIFT_PYTHON_MODULE)
+  # `pip install .` from a clean clone.
+  message(STATUS "ONNX 1.23 or newer not found: building it once, which takes some minutes")
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env CMAKE=${CMAKE_COMMAND}
+                          bash ${CMAKE_SOURCE_DIR}/tools/dev.d/onnx.sh
+                  RESULT_VARIABLE onnx_failed OUTPUT_QUIET ERROR_VARIABLE onnx_log)
+  if(onnx_failed)
+    string(STRIP "${onnx_log}" onnx_log)
+    string(REGEX REPLACE "^.*\n" "" onnx_why "${onnx_log}")
+    message(STATUS "${onnx_log}")
+    message(FATAL_ERROR " kvlift: ONNX 1.23 or newer is missing and was not built: ${onnx_why}")
+  endif()
+endif()
 if(NOT ONNX_FOUND)
   if(NOT EXISTS ${onnx_cache}/.complete)
-    message(FATAL_ERROR "ONNX 1.23 or newer not found; run: ./tools/dev setup")
+    message(FATAL_ERROR " kvlift: ONNX 1.23 or newer is missing; run: ./tools/dev setup")
   endif()
   find_package(ONNX 1.23 CONFIG REQUIRED PATHS ${onnx_cache} NO_DEFAULT_PATH)
 endif()

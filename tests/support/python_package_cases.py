@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import time
 import unittest
 
 import kvlift
+import kvlift.optimum
 
 MODELS = pathlib.Path(os.environ["KVLIFT_MODELS"])
 LLAMA = MODELS / "llama_optimum" / "model.onnx"
@@ -40,6 +42,81 @@ class Load(unittest.TestCase):
             self.assertTrue(raised.exception.code.startswith(code), raised.exception.code)
         with self.assertRaises(TypeError):
             kvlift.load(7)
+
+
+class Program(unittest.TestCase):
+    """The command `kvlift` of the package, which runs in Python's process."""
+
+    def run_it(self, *words, by=None, **options):
+        by = by or [os.path.join(os.path.dirname(sys.executable), "kvlift")]
+        return subprocess.run([*by, *words], capture_output=True, timeout=300, check=False,
+                              **options)
+
+    def test_codes_and_streams(self):
+        for by in (None, [sys.executable, "-m", "kvlift"]):
+            done = self.run_it("check", LLAMA, by=by)
+            self.assertEqual((done.returncode, done.stderr), (0, b""), done)
+            self.assertIn(b"check: 0 errors", done.stdout)
+            done = self.run_it("inspect", b"/no/such/\xff.onnx", by=by)
+            self.assertEqual(done.returncode, 3)
+            self.assertTrue(done.stderr.startswith(b"kvlift: /no/such/"), done.stderr)
+            self.assertIn(b"[KV001]", done.stderr)
+
+    def test_it_runs_itself_again(self):
+        """Also beside files that have the names of modules."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("kvlift.py", "json.py"):
+                pathlib.Path(folder, name).write_text("raise SystemExit('not this one')\n")
+            os.mkdir(os.path.join(folder, "models"))
+            shutil.copy(LLAMA, os.path.join(folder, "models"))
+            done = self.run_it("fleet", "check", "models", "-o", "results", cwd=folder)
+            self.assertEqual(done.returncode, 0, done)
+            lines = pathlib.Path(folder, "results", "results.jsonl").read_text().splitlines()
+            self.assertEqual(json.loads(lines[-1])["outcome"], "clean", lines)
+
+    def test_a_closed_pipe_ends_it(self):
+        line = f'"$0" explain KV121 | true; echo "${{PIPESTATUS[0]}}"'
+        done = self.run_it("-c", line, os.path.join(os.path.dirname(sys.executable), "kvlift"),
+                           by=["bash"])
+        self.assertIn(done.stdout, (b"0\n", b"141\n"))
+        self.assertEqual(done.stderr, b"")
+
+
+class Pipelines(unittest.TestCase):
+    """The hooks for other tools, as far as they need none; tests/integration has the rest."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_a_folder_of_an_export(self):
+        (self.folder / "model.onnx").write_bytes(LLAMA.read_bytes())
+        (self.folder / "other.onnx").write_bytes(GPT2.read_bytes())
+        [made] = kvlift.optimum.convert_export(self.folder, target="ort")
+        self.assertEqual(made, self.folder / "model_kvlift.onnx")
+        self.assertTrue(kvlift.verify(LLAMA, made))
+        with self.assertRaisesRegex(kvlift.Error, "model_kvlift"):
+            kvlift.optimum.convert_export(self.folder)
+        [other] = kvlift.optimum.convert_export(self.folder, files=["other.onnx"])
+        self.assertTrue(kvlift.verify(GPT2, other))
+
+    def test_nothing_is_written_of_what_is_refused(self):
+        (self.folder / "model.onnx").write_bytes(REFUSED.read_bytes())
+        with self.assertRaisesRegex(kvlift.Error, r"^refused: .*KV\d{3}"):
+            kvlift.optimum.convert_export(self.folder)
+        self.assertEqual([p.name for p in self.folder.iterdir()], ["model.onnx"])
+        with self.assertRaises(ValueError):
+            kvlift.optimum.convert_export(self.folder, accept="unproved")
+
+    def test_a_folder_without_decoders(self):
+        (self.folder / "encoder.onnx").write_bytes(b"")
+        with self.assertRaisesRegex(kvlift.Error, "no decoder here"):
+            kvlift.optimum.convert_export(self.folder)
+
+    def test_olive_is_optional(self):
+        with self.assertRaisesRegex(ImportError, "pip install olive-ai"):
+            import kvlift.olive  # noqa: F401
 
 
 class Caches(unittest.TestCase):

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034
 # The directories of what is built once per user. Sourced by tools/dev; CMake runs
 #   bash tools/dev.d/paths.sh onnx|venv
 # which prints the directory, whether or not it exists. A complete one holds a file `.complete`.

@@ -1,61 +1,10 @@
 // kvlift: finds the key/value caches of a decoder in ONNX, rewrites them to TensorScatter and
 // Attention, and proves that nothing else changed. Each command is in cmd_NAME.cc.
-#include <openssl/crypto.h>
-#include <poll.h>
-#include <unistd.h>
-
-#include <csignal>
-#include <exception>
-#include <iostream>
-#include <new>
 #include <string>
 #include <vector>
 
-#include "base/escape.h"
-#include "base/memory_cap.h"
-#include "kvlift/cli.h"
-#include "onnxio/files/cleanup.h"
-
-namespace {
-
-// Returns true if the reader of stdout has closed it, as `head` does when it has enough.
-bool ReaderHasGone() {
-  pollfd out{STDOUT_FILENO, POLLOUT, 0};
-  return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
-}
-
-// By now all work is done and files are written. After success the process ends as one that the
-// closed pipe has killed; otherwise it keeps its exit code.
-int AfterClosedPipe(int code) {
-  if (code != kvlift::cli::kDone) return code;
-  std::signal(SIGPIPE, SIG_DFL);
-  std::raise(SIGPIPE);
-  return 128 + SIGPIPE;
-}
-
-}  // namespace
+#include "kvlift/program.h"
 
 int main(int argc, char** argv) {
-  kvlift::CapMemoryAtThatOfTheMachine();
-  // Errors of write report the same conditions, so these signals are not needed.
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);
-  kvlift::CleanUpOnSignals();
-  // A run reads no file but those of its arguments.
-  OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
-  try {
-    const int code =
-        kvlift::cli::Run(std::vector<std::string>(argv, argv + argc), {std::cout, std::cerr});
-    std::cout.flush();
-    if (std::cout) return code;
-    if (ReaderHasGone()) return AfterClosedPipe(code);
-    std::cerr << "kvlift: stdout: cannot be written\n";
-    return code == kvlift::cli::kDone ? int{kvlift::cli::kUnwritable} : code;
-  } catch (const std::bad_alloc&) {
-    std::cerr << "kvlift: out of memory\n";
-    return kvlift::cli::kInternal;
-  } catch (const std::exception& error) {
-    std::cerr << "kvlift: internal error: " << kvlift::EscapeTerminal(error.what()) << "\n";
-    return kvlift::cli::kInternal;
-  }
+  return kvlift::cli::Program(std::vector<std::string>(argv, argv + argc));
 }

@@ -17,9 +17,11 @@
 #include "contract/manifest_text.h"
 #include "fmt/format.h"
 #include "kvlift/commands/cmd_verify_infer.h"
+#include "kvlift/fleet/processes.h"
 #include "kvlift/inputs/contract_files.h"
 #include "kvlift/inputs/conversion.h"
 #include "kvlift/inputs/external.h"
+#include "kvlift/program.h"
 #include "kvlift/reports/documents.h"
 #include "lint/lint.h"
 #include "lint/target.h"
@@ -303,6 +305,19 @@ void RaiseFailuresAs(nb::handle error) {
       error.ptr());
 }
 
+// The program. `self` is what runs it again, for commands that start processes.
+int ProgramOf(const std::vector<nb::bytes>& words, const std::vector<nb::bytes>& self) {
+  const auto strings = [](const std::vector<nb::bytes>& from) {
+    std::vector<std::string> made;
+    for (const nb::bytes& word : from) made.emplace_back(word.c_str(), word.size());
+    return made;
+  };
+  const std::vector<std::string> line = strings(words);
+  cli::RunSelfAs(strings(self));
+  const nb::gil_scoped_release unlocked;
+  return cli::Program(line);
+}
+
 }  // namespace
 }  // namespace kvlift::python
 
@@ -332,6 +347,7 @@ NB_MODULE(_native, m) {
         nb::arg(), nb::arg());
   m.def("metadata", &kv::MetadataOf);
   m.def("check", &kv::CheckText, nb::arg(), nb::arg().none(), nb::arg());
+  m.def("program", &kv::ProgramOf);
   m.def("raise_failures_as", [](nb::object error) {
     static nb::object* const kept = new nb::object(std::move(error));
     kv::RaiseFailuresAs(*kept);

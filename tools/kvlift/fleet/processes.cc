@@ -52,10 +52,22 @@ class BlockSignals {
   sigset_t before_{};
 };
 
+// Path of the executable, then the words in front of the arguments.
+struct Self {
+  std::string path = "/proc/self/exe";
+  std::vector<std::string> words = {"kvlift"};
+};
+
+Self& TheSelf() {
+  static Self* const self = new Self;
+  return *self;
+}
+
 // What happens in the child, which begins with all signals blocked: the handlers of this process
 // would remove its temporary files. It may call only what is safe between fork and exec.
-[[noreturn]] void Become(char* const* arguments, pid_t parent, const int (&streams)[3],
-                         const ProcessLimits& limits, const sigset_t& signals) {
+[[noreturn]] void Become(const char* path, char* const* arguments, pid_t parent,
+                         const int (&streams)[3], const ProcessLimits& limits,
+                         const sigset_t& signals) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction action {};
     if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
@@ -71,8 +83,8 @@ class BlockSignals {
   if (limits.memory_bytes > 0) SetLimit(RLIMIT_DATA, static_cast<rlim_t>(limits.memory_bytes));
 #endif
   for (int k = 0; k < 3; ++k) dup2(streams[k], k);
-  execv("/proc/self/exe", arguments);
-  constexpr char kText[] = "kvlift: cannot run itself through /proc/self/exe\n";
+  execv(path, arguments);
+  constexpr char kText[] = "kvlift: cannot run itself again\n";
   if (write(STDERR_FILENO, kText, sizeof(kText) - 1) < 0) _exit(127);
   _exit(127);
 }
@@ -82,6 +94,11 @@ double SecondsSince(std::chrono::steady_clock::time_point begin) {
 }
 
 }  // namespace
+
+void RunSelfAs(std::vector<std::string> words) {
+  TheSelf().path = words.front();
+  TheSelf().words = std::move(words);
+}
 
 Processes::~Processes() {
   for (const Child& child : children_) kill(-child.pid, SIGTERM);
@@ -105,7 +122,7 @@ absl::Status Processes::Start(size_t id, const std::vector<std::string>& argumen
   const Fd err = OpenFile(err_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC);
   if (!err.ok()) return ErrnoStatus(errno, err_path);
   const int streams[3] = {in.get(), out.get(), err.get()};
-  std::vector<std::string> words = {"kvlift"};
+  std::vector<std::string> words = TheSelf().words;
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
   pointers.reserve(words.size() + 1);
@@ -114,7 +131,9 @@ absl::Status Processes::Start(size_t id, const std::vector<std::string>& argumen
   const pid_t parent = getpid();
   const BlockSignals blocked;
   const pid_t pid = fork();
-  if (pid == 0) Become(pointers.data(), parent, streams, limits_, blocked.before());
+  if (pid == 0) {
+    Become(TheSelf().path.c_str(), pointers.data(), parent, streams, limits_, blocked.before());
+  }
   if (pid < 0) return ErrnoStatus(errno, "cannot start a process");
   setpgid(pid, pid);  // the child does so, too: whoever is first
   children_.push_back({id, pid, Clock::now()});

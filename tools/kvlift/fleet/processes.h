@@ -30,6 +30,10 @@ struct ProcessEnd {
   pid_t pid = 0;
 };
 
+// Sets what stands in front of the arguments where this program runs itself again, the path of an
+// executable first. Without it that is /proc/self/exe, which is Python in the Python package.
+void RunSelfAs(std::vector<std::string> words);
+
 // Child processes, each in a process group of its own. They end with this object, and get SIGTERM
 // if this process is killed. Only one thread may use an object.
 class Processes {

@@ -1,0 +1,42 @@
+"""Converts what Optimum exports: one call behind `main_export`.
+
+    main_export("folder", output="exported", task="text-generation-with-past")
+    kvlift.optimum.convert_export("exported")
+"""
+
+import os
+import pathlib
+from typing import Any, List, Optional, Sequence, Union
+
+import kvlift
+
+from ._pipelines import verified
+
+# What Optimum calls the files of a decoder; the first that is there is converted.
+NAMES = ("model.onnx", "decoder_model_merged.onnx", "decoder_with_past_model.onnx")
+SUFFIX = "_kvlift"
+
+
+def convert_export(folder: Union[str, "os.PathLike[str]"], *,
+                   files: Optional[Sequence[str]] = None, force: bool = False,
+                   **options: Any) -> List[pathlib.Path]:
+    """Converts and verifies the decoders in the folder of an export; returns the new models.
+
+    NAME.onnx becomes NAME_kvlift.onnx beside it, with its manifest; weights in files of external
+    data are shared. Nothing is written of a model that is not converted and verified: that raises
+    kvlift.Error. `files` are names in the folder, by default the first of NAMES that is there.
+    `force` overwrites. The other options are those of `kvlift.convert`; `accept` is "proved" unless
+    it is given.
+    """
+    home = pathlib.Path(folder)
+    names = list(files) if files is not None else [n for n in NAMES if (home / n).is_file()][:1]
+    if not names:
+        raise kvlift.Error(f"{home}: no decoder here, such as {NAMES[0]}")
+    made = []
+    for name in names:
+        source = home / name
+        result = verified(source, **options)
+        path = source.with_name(source.stem + SUFFIX + source.suffix)
+        result.save(path, force=force)
+        made.append(path)
+    return made
