@@ -23,7 +23,7 @@ namespace {
 
 using sym::Expr;
 using sym::Kind;
-using Result = Recognised<AttentionSite>;
+using SiteResult = Recognised<AttentionSite>;
 
 // The places of Attention's optional operands.
 constexpr size_t kPastKey = 4, kPastValue = 5, kNonpad = 6;
@@ -104,18 +104,18 @@ bool ReadMask(sym::Forms& forms, NodeId node, const sym::Facts& facts, Attention
   return true;
 }
 
-Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> caches) {
+SiteResult MatchAttentionOp(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> caches) {
   const Graph& graph = forms.graph();
-  if (!graph.Is(node, "Attention")) return Result::NotThis();
+  if (!graph.Is(node, "Attention")) return SiteResult::NotThis();
   sym::Pool& pool = forms.pool();
   const auto refuse = [&](std::string_view code, std::string text) {
-    return Result::Refuse(MakeFinding(code, std::move(text), graph, {node}));
+    return SiteResult::Refuse(MakeFinding(code, std::move(text), graph, {node}));
   };
   const ValueId query = Input(graph, node, 0), key = Input(graph, node, 1),
                 value = Input(graph, node, 2);
-  if (value == kNoValue) return Result::NotThis();
+  if (value == kNoValue) return SiteResult::NotThis();
   const sym::Form q = forms.Of(query), k = forms.Of(key), v = forms.Of(value);
-  if (!q.known_rank || !k.known_rank || !v.known_rank) return Result::NotThis();
+  if (!q.known_rank || !k.known_rank || !v.known_rank) return SiteResult::NotThis();
   const ValueId own_past = Input(graph, node, kPastKey);
   for (const CacheUpdate& cache : caches) {
     if (own_past == kNoValue || forms.Of(cache.pair.past).element != forms.Of(own_past).element) {
@@ -127,7 +127,7 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
   }
   if (!ReadsStored(forms, caches, k.element, {k.shape}) &&
       !ReadsStored(forms, caches, v.element, {v.shape})) {
-    return Result::NotThis();
+    return SiteResult::NotThis();
   }
   if (own_past != kNoValue || Input(graph, node, kPastValue) != kNoValue) {
     return refuse("KV210", "needs no past of its own");
@@ -185,14 +185,14 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
                   "needs a mask with a column for each key, and a number of valid keys for each "
                   "sequence");
   }
-  return Result::Match(std::move(site));
+  return SiteResult::Match(std::move(site));
 }
 
 }  // namespace
 
 const Rule& attention_op() {
   static const Rule rule = {"attention_op", "an Attention operator that reads appended caches",
-                            nullptr, &Match};
+                            nullptr, &MatchAttentionOp};
   return rule;
 }
 

@@ -25,7 +25,7 @@ namespace {
 
 using sym::Expr;
 using sym::Kind;
-using Result = Recognised<AttentionSite>;
+using SiteResult = Recognised<AttentionSite>;
 
 // The softmax that gives an element of the probabilities, behind nodes that pass it on and behind
 // Where(IsNaN(p), 0, p).
@@ -140,15 +140,15 @@ class Matcher {
   Matcher(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> caches)
       : forms_(forms), graph_(forms.graph()), pool_(forms.pool()), caches_(caches), node_(node) {}
 
-  Result Run() {
+  SiteResult Run() {
     if (!ReadWeights() || !ReadValues() || !ReadScores() || !ReadProduct()) return result_;
     site_.spelling = spelled_;
-    return Result::Match(std::move(site_));
+    return SiteResult::Match(std::move(site_));
   }
 
  private:
   bool Refuse(std::string_view code, std::string text, NodeId blame) {
-    result_ = Result::Refuse(
+    result_ = SiteResult::Refuse(
         MakeFinding(code, std::move(text), graph_, {blame == kNoNode ? node_ : blame}));
     return false;
   }
@@ -439,13 +439,14 @@ class Matcher {
   bool reads_cache_ = false;
   AttentionSite site_;
   AttentionSpelledOut spelled_;
-  Result result_;
+  SiteResult result_;
 };
 
-Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> caches) {
+SiteResult MatchDecomposedAttention(sym::Forms& forms, NodeId node,
+                                    absl::Span<const CacheUpdate> caches) {
   const auto product = ReadProduct(forms.graph(), node);
   if (!product || product->trans_a || product->trans_b || product->alpha != 1.0) {
-    return Result::NotThis();
+    return SiteResult::NotThis();
   }
   return Matcher(forms, node, caches).Run();
 }
@@ -454,7 +455,8 @@ Result Match(sym::Forms& forms, NodeId node, absl::Span<const CacheUpdate> cache
 
 const Rule& decomposed_attention() {
   static const Rule rule = {"decomposed_attention",
-                            "attention written out as MatMul, Softmax and MatMul", nullptr, &Match};
+                            "attention written out as MatMul, Softmax and MatMul", nullptr,
+                            &MatchDecomposedAttention};
   return rule;
 }
 

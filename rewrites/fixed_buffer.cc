@@ -20,7 +20,7 @@ namespace kvlift::rewrites {
 namespace {
 
 using sym::Expr;
-using Result = Recognised<CacheUpdate>;
+using UpdateResult = Recognised<CacheUpdate>;
 
 // Returns how the graph writes, by the operator nearest to the present.
 WriteSpelling SpellingOf(const Graph& graph, ValueId present) {
@@ -53,14 +53,14 @@ bool CountsFromTheEnd(Expr start, Expr capacity) {
   return false;
 }
 
-Result Match(sym::Forms& forms, const CachePair& pair) {
+UpdateResult MatchFixedBuffer(sym::Forms& forms, const CachePair& pair) {
   const auto write = ReadWrite(forms, pair);
-  if (!write) return Result::NotThis();
+  if (!write) return UpdateResult::NotThis();
   const sym::Form past = forms.Of(pair.past);
   const Graph& graph = forms.graph();
   const NodeId node = graph.producer(pair.present);
   if (CountsFromTheEnd(write->start, past.shape[write->axis])) {
-    return Result::Refuse(MakeFinding(
+    return UpdateResult::Refuse(MakeFinding(
         "KV204",
         fmt::format("needs slots that count from 0, found {}", sym::ToString(write->start, &graph)),
         graph, {node}, {pair.past, pair.present}));
@@ -68,16 +68,16 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   auto update = BufferUpdate(
       forms, pair, *write,
       WriteAt{write->start, SpellingOf(graph, pair.present), write->writes_some_sequences});
-  if (!update) return Result::NotThis();
-  return Result::Match(*std::move(update));
+  if (!update) return UpdateResult::NotThis();
+  return UpdateResult::Match(*std::move(update));
 }
 
 }  // namespace
 
 const Rule& fixed_buffer() {
   static const Rule rule = {"fixed_buffer",
-                            "a cache of fixed capacity, written at a slot the graph knows", &Match,
-                            nullptr};
+                            "a cache of fixed capacity, written at a slot the graph knows",
+                            &MatchFixedBuffer, nullptr};
   return rule;
 }
 

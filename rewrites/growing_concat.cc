@@ -18,7 +18,7 @@ namespace {
 
 using sym::Expr;
 using sym::Kind;
-using Result = Recognised<CacheUpdate>;
+using UpdateResult = Recognised<CacheUpdate>;
 
 // Returns the node that makes a value, also behind Identity nodes.
 NodeId MadeBy(const Graph& graph, ValueId v) {
@@ -29,13 +29,13 @@ NodeId MadeBy(const Graph& graph, ValueId v) {
   return n;
 }
 
-Result Match(sym::Forms& forms, const CachePair& pair) {
+UpdateResult MatchGrowingConcat(sym::Forms& forms, const CachePair& pair) {
   const Graph& graph = forms.graph();
   const auto append = ReadAppend(forms, pair.past, pair.present);
-  if (!append) return Result::NotThis();
+  if (!append) return UpdateResult::NotThis();
   const NodeId node = graph.producer(pair.present);
   if (append->reversed) {
-    return Result::Refuse(MakeFinding(
+    return UpdateResult::Refuse(MakeFinding(
         "KV203",
         fmt::format("needs the new tokens behind the past, found them in front: {} starts with "
                     "what is new, and {} moves",
@@ -43,7 +43,7 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
         graph, {node}, {pair.past, pair.present}));
   }
   if (const NodeId made = MadeBy(graph, pair.present); graph.outputs(made).size() != 1) {
-    return Result::Refuse(
+    return UpdateResult::Refuse(
         MakeFinding("KV206",
                     fmt::format("needs caches that the graph puts together, found an {} that keeps "
                                 "{} by itself",
@@ -51,7 +51,7 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
                     graph, {made}, {pair.past}));
   }
   if (append->length->kind() != Kind::kDim) {
-    return Result::Refuse(
+    return UpdateResult::Refuse(
         MakeFinding("KV202",
                     fmt::format("needs a past of variable length, found {} = {}",
                                 graph.name(pair.past), sym::ToString(append->length, &graph)),
@@ -63,13 +63,13 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   update.node = node;
   std::vector<Expr> shape = forms.Of(pair.past).shape;
   if (update.layout.empty()) {
-    return Result::Refuse(MakeFinding(
+    return UpdateResult::Refuse(MakeFinding(
         "KV217", fmt::format("needs a past of rank 3 to 6, found rank {}", shape.size()), graph,
         {node}, {pair.past}));
   }
   update.new_length = forms.pool().Sub(forms.Of(pair.present).shape[append->axis], append->length);
   if (CountsSequences(forms, update)) {
-    return Result::Refuse(MakeFinding(
+    return UpdateResult::Refuse(MakeFinding(
         "KV209",
         fmt::format("needs a row for each new token, found {} rows, which counts sequences",
                     sym::ToString(update.new_length, &graph)),
@@ -79,14 +79,15 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   shape[append->axis] = update.new_length;
   update.update = FindValue(forms, pair.present, update.update_element, shape, update.axis,
                             forms.ElementType(pair.past));
-  return Result::Match(std::move(update));
+  return UpdateResult::Match(std::move(update));
 }
 
 }  // namespace
 
 const Rule& growing_concat() {
-  static const Rule rule = {
-      "growing_concat", "a growing cache: the new tokens are put behind the past", &Match, nullptr};
+  static const Rule rule = {"growing_concat",
+                            "a growing cache: the new tokens are put behind the past",
+                            &MatchGrowingConcat, nullptr};
   return rule;
 }
 

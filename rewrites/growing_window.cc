@@ -20,7 +20,7 @@ namespace {
 
 using sym::Expr;
 using sym::Kind;
-using Result = Recognised<CacheUpdate>;
+using UpdateResult = Recognised<CacheUpdate>;
 
 constexpr int kMaxSearched = 32;
 
@@ -66,27 +66,27 @@ int64_t WindowOf(sym::Pool& pool, Expr length, Expr total) {
   return 0;
 }
 
-Result Match(sym::Forms& forms, const CachePair& pair) {
+UpdateResult MatchGrowingWindow(sym::Forms& forms, const CachePair& pair) {
   const Graph& graph = forms.graph();
   sym::Pool& pool = forms.pool();
   const sym::Form past = forms.Of(pair.past), present = forms.Of(pair.present);
   if (!past.known_rank || !present.known_rank || past.shape.size() != present.shape.size()) {
-    return Result::NotThis();
+    return UpdateResult::NotThis();
   }
   Append append;
   const ValueId full = FindFull(forms, pair, &append);
-  if (full == kNoValue || append.length->kind() != Kind::kDim) return Result::NotThis();
+  if (full == kNoValue || append.length->kind() != Kind::kDim) return UpdateResult::NotThis();
   const sym::Form whole = forms.Of(full);
   const Expr total = whole.shape[append.axis], length = present.shape[append.axis];
   const int64_t window = WindowOf(pool, length, total);
   std::vector<Expr> at = Indices(pool, static_cast<int>(past.shape.size()));
   at[append.axis] = pool.Add(at[append.axis], pool.Sub(total, length));
   if (window == 0 || forms.At(full, at, sym::Facts{present.shape}) != present.element) {
-    return Result::NotThis();
+    return UpdateResult::NotThis();
   }
   const NodeId node = graph.producer(pair.present);
   if (append.reordered_past != nullptr) {
-    return Result::Refuse(MakeFinding(
+    return UpdateResult::Refuse(MakeFinding(
         "KV202",
         fmt::format("needs a window whose sequences stay in their order, found {} taken in another",
                     graph.name(pair.past)),
@@ -95,7 +95,7 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   CacheUpdate update(pair, KeepLast{append.length, window, full});
   update.axis = append.axis;
   update.layout = LayoutOf(forms, pair, append.axis);
-  if (update.layout.empty()) return Result::NotThis();
+  if (update.layout.empty()) return UpdateResult::NotThis();
   update.new_length = pool.Sub(total, append.length);
   update.node = node;
   update.update_element = append.update;
@@ -103,14 +103,14 @@ Result Match(sym::Forms& forms, const CachePair& pair) {
   shape[append.axis] = update.new_length;
   update.update = FindValue(forms, full, update.update_element, shape, update.axis,
                             forms.ElementType(pair.past));
-  return Result::Match(std::move(update));
+  return UpdateResult::Match(std::move(update));
 }
 
 }  // namespace
 
 const Rule& growing_window() {
   static const Rule rule = {"growing_window", "a growing cache that keeps the last rows only",
-                            &Match, nullptr};
+                            &MatchGrowingWindow, nullptr};
   return rule;
 }
 

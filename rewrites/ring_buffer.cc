@@ -12,7 +12,7 @@
 namespace kvlift::rewrites {
 namespace {
 
-Recognised<CacheUpdate> Match(sym::Forms& forms, const CachePair& pair) {
+Recognised<CacheUpdate> MatchRingBuffer(sym::Forms& forms, const CachePair& pair) {
   const auto write = ReadRing(forms, pair);
   auto update = write ? BufferUpdate(forms, pair, *write, WriteAround{write->start}) : std::nullopt;
   if (!update) return Recognised<CacheUpdate>::NotThis();
@@ -23,7 +23,7 @@ Recognised<CacheUpdate> Match(sym::Forms& forms, const CachePair& pair) {
 
 const Rule& ring_buffer() {
   static const Rule rule = {"ring_buffer", "a cache whose rows wrap around the end of its buffer",
-                            &Match, nullptr};
+                            &MatchRingBuffer, nullptr};
   return rule;
 }
 

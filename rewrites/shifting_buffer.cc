@@ -12,7 +12,7 @@
 namespace kvlift::rewrites {
 namespace {
 
-Recognised<CacheUpdate> Match(sym::Forms& forms, const CachePair& pair) {
+Recognised<CacheUpdate> MatchShiftingBuffer(sym::Forms& forms, const CachePair& pair) {
   const auto write = ReadShift(forms, pair);
   auto update = write ? BufferUpdate(forms, pair, *write, Fifo{}) : std::nullopt;
   if (!update) return Recognised<CacheUpdate>::NotThis();
@@ -22,8 +22,8 @@ Recognised<CacheUpdate> Match(sym::Forms& forms, const CachePair& pair) {
 }  // namespace
 
 const Rule& shifting_buffer() {
-  static const Rule rule = {"shifting_buffer", "a cache whose rows move with every step", &Match,
-                            nullptr};
+  static const Rule rule = {"shifting_buffer", "a cache whose rows move with every step",
+                            &MatchShiftingBuffer, nullptr};
   return rule;
 }
 

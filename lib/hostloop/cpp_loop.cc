@@ -6,7 +6,7 @@
 namespace kvlift {
 namespace {
 
-constexpr char kTemplate[] =
+constexpr char kCppTemplate[] =
 #include "loop_cpp.inc"
     ;
 
@@ -17,7 +17,7 @@ std::string String(std::string_view text) {
 }
 
 // Returns axes as the loop's Axis is initialised: {{'B', 4}, {0, 2}}.
-std::string Axes(const std::vector<LoopAxis>& axes) {
+std::string CppAxes(const std::vector<LoopAxis>& axes) {
   std::string text = "{";
   for (const LoopAxis& axis : axes) {
     const std::string letter = axis.letter == '\0' ? "0" : fmt::format("'{}'", axis.letter);
@@ -26,20 +26,20 @@ std::string Axes(const std::vector<LoopAxis>& axes) {
   return text + "}";
 }
 
-std::string CachesOf(const LoopFacts& facts) {
+std::string CppCaches(const LoopFacts& facts) {
   std::string text = "const std::vector<Cache> kCaches = {\n";
   for (const LoopCache& cache : facts.caches) {
     text += fmt::format("    {{{}, {}, {}, {}, {}}},\n", String(cache.past), String(cache.present),
-                        cache.type, Axes(cache.axes), cache.in_place);
+                        cache.type, CppAxes(cache.axes), cache.in_place);
   }
   return text + "};\n";
 }
 
-std::string InputsOf(const LoopFacts& facts) {
+std::string CppInputs(const LoopFacts& facts) {
   std::string text = "const std::vector<Input> kInputs = {\n";
   for (const LoopInput& input : facts.inputs) {
     text += fmt::format("    {{{}, \"{}\", {}, {}, {}}},", String(input.name), input.meaning,
-                        input.type, Axes(input.axes), input.added);
+                        input.type, CppAxes(input.axes), input.added);
     if (!input.instead.empty()) text += fmt::format("  // or: {}", fmt::join(input.instead, ", "));
     text += "\n";
   }
@@ -66,8 +66,8 @@ std::string CppLoop(const LoopFacts& facts) {
   number("kNewWithPast", facts.new_with_past, "most tokens of a step that has a past; 0: any");
   number("kChunk", facts.chunk, "most tokens of any step; 0: any");
   text += fmt::format("const std::string kLogits = {};\n", String(facts.logits));
-  text += CachesOf(facts) + InputsOf(facts);
-  return internal::WithFacts(kTemplate, text);
+  text += CppCaches(facts) + CppInputs(facts);
+  return internal::WithFacts(kCppTemplate, text);
 }
 
 }  // namespace kvlift

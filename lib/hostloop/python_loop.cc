@@ -9,7 +9,7 @@
 namespace kvlift {
 namespace {
 
-constexpr char kTemplate[] =
+constexpr char kPythonTemplate[] =
 #include "loop_py.inc"
     ;
 
@@ -24,7 +24,7 @@ std::string OrNone(const std::optional<int64_t>& number) {
 std::string Bool(bool value) { return value ? "True" : "False"; }
 
 // Returns axes as a tuple, such as ("B", 4, "M", 64).
-std::string Axes(const std::vector<LoopAxis>& axes) {
+std::string PythonAxes(const std::vector<LoopAxis>& axes) {
   std::string text = "(";
   for (const LoopAxis& axis : axes) {
     if (axis.letter == '\0') {
@@ -44,23 +44,23 @@ std::string TypeOf(int32_t type) {
   return "np." + (name == "bool" ? "bool_" : name);
 }
 
-std::string InputsOf(const LoopFacts& facts) {
+std::string PythonInputs(const LoopFacts& facts) {
   std::string text = "INPUTS = {\n";
   for (const LoopInput& input : facts.inputs) {
     std::string line =
         fmt::format("    {}: Input(\"{}\", {}, {}{}),", PythonLiteral(input.name), input.meaning,
-                    TypeOf(input.type), Axes(input.axes), input.added ? ", added=True" : "");
+                    TypeOf(input.type), PythonAxes(input.axes), input.added ? ", added=True" : "");
     if (!input.instead.empty()) line += fmt::format("  # or: {}", fmt::join(input.instead, ", "));
     text += line + "\n";
   }
   return text + "}\n";
 }
 
-std::string CachesOf(const LoopFacts& facts) {
+std::string PythonCaches(const LoopFacts& facts) {
   std::string text = "CACHES = (\n";
   for (const LoopCache& cache : facts.caches) {
     text += fmt::format("    Cache({}, {}, {}, {}, {}),\n", PythonLiteral(cache.past),
-                        PythonLiteral(cache.present), cache.type, Axes(cache.axes),
+                        PythonLiteral(cache.present), cache.type, PythonAxes(cache.axes),
                         Bool(cache.in_place));
   }
   return text + ")\n";
@@ -82,8 +82,8 @@ std::string PythonLoop(const LoopFacts& facts) {
   fact("NEW_WITH_PAST", OrNone(facts.new_with_past), "most tokens of a step that has a past");
   fact("CHUNK", OrNone(facts.chunk), "most tokens of any step");
   text += fmt::format("LOGITS = {}\n", PythonLiteral(facts.logits));
-  text += CachesOf(facts) + InputsOf(facts);
-  return internal::WithFacts(kTemplate, text);
+  text += PythonCaches(facts) + PythonInputs(facts);
+  return internal::WithFacts(kPythonTemplate, text);
 }
 
 std::string SpeculativeLoop(const LoopFacts& facts) {

@@ -15,9 +15,10 @@ namespace {
 
 using onnx::TensorProto;
 
-constexpr size_t kCache = 0, kIndices = 2;  // inputs of TensorScatter
+constexpr size_t kScatterCache = 0, kScatterIndices = 2;  // inputs of TensorScatter
 // Inputs of Attention.
-constexpr size_t kQuery = 0, kKey = 1, kValue = 2, kMask = 3, kPastKey = 4, kNonpad = 6;
+constexpr size_t kQueryInput = 0, kKeyInput = 1, kValueInput = 2, kMaskInput = 3, kPastKeyInput = 4,
+                 kNonpadInput = 6;
 
 // A cache among the graph's inputs that a TensorScatter updates.
 struct Updated {
@@ -61,9 +62,10 @@ class TargetRules {
   void Run() {
     Growing();
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      const bool scatter = graph_.Is(n, "TensorScatter") && graph_.inputs(n).size() > kIndices;
-      if (scatter && graph_.inputs(n)[kCache] != kNoValue && Gives(n)) Scatter(n);
-      if (graph_.Is(n, "Attention") && graph_.inputs(n).size() > kValue) Attention(n);
+      const bool scatter =
+          graph_.Is(n, "TensorScatter") && graph_.inputs(n).size() > kScatterIndices;
+      if (scatter && graph_.inputs(n)[kScatterCache] != kNoValue && Gives(n)) Scatter(n);
+      if (graph_.Is(n, "Attention") && graph_.inputs(n).size() > kValueInput) Attention(n);
     }
     if (caches_.empty()) {
       AddForModel("KV131", "needs caches that a TensorScatter updates, found none", "");
@@ -117,7 +119,7 @@ class TargetRules {
   }
 
   void Scatter(NodeId node) {
-    const ValueId given = graph_.inputs(node)[kCache], result = graph_.outputs(node)[0];
+    const ValueId given = graph_.inputs(node)[kScatterCache], result = graph_.outputs(node)[0];
     const Updated cache{node, SeeThroughViews(graph_, given), OutputOf(graph_, result)};
     const bool input = cache.past != kNoValue && graph_.is_graph_input(cache.past);
     if (input) caches_.push_back(cache);
@@ -132,7 +134,7 @@ class TargetRules {
         StringAttribute(graph_.node(node), "mode", "linear") == "circular") {
       Add(node, "KV135", "needs mode \"linear\", found \"circular\"");
     }
-    const int32_t type = NodeShapes(graph_, node).ElemType(kCache);
+    const int32_t type = NodeShapes(graph_, node).ElemType(kScatterCache);
     const bool known = type == 0 || type == TensorProto::FLOAT || type == TensorProto::FLOAT16 ||
                        type == TensorProto::BFLOAT16;
     if (tensorrt() && !known) {
@@ -145,7 +147,7 @@ class TargetRules {
   // Checks rank, sequence axis and capacity of a cache.
   void Placement(NodeId node) {
     const NodeShapes shapes(graph_, node);
-    const int rank = shapes.Rank(kCache);
+    const int rank = shapes.Rank(kScatterCache);
     if (rank < 0) return;
     int64_t axis = IntAttribute(graph_.node(node), "axis", -2);
     if (axis < 0) axis += rank;
@@ -154,17 +156,18 @@ class TargetRules {
     if (profile_ != Profile::kOrt && (rank != wanted_rank || axis != wanted_axis)) {
       Add(node, "KV132",
           fmt::format("needs caches {}, found {} with its sequence on axis {}",
-                      heads_in_last_axis() ? "[B, M, Nk*D]" : "[B, Nk, M, D]", shapes.Show(kCache),
-                      axis));
-    } else if (compiled() && !shapes.Extent(kCache, static_cast<int>(axis))) {
-      Add(node, "KV133", fmt::format("needs a number as capacity, found {}", shapes.Show(kCache)));
+                      heads_in_last_axis() ? "[B, M, Nk*D]" : "[B, Nk, M, D]",
+                      shapes.Show(kScatterCache), axis));
+    } else if (compiled() && !shapes.Extent(kScatterCache, static_cast<int>(axis))) {
+      Add(node, "KV133",
+          fmt::format("needs a number as capacity, found {}", shapes.Show(kScatterCache)));
     }
   }
 
   void Attention(NodeId node) {
     const NodeShapes shapes(graph_, node);
     Reads(node);
-    const int32_t type = shapes.ElemType(kKey);
+    const int32_t type = shapes.ElemType(kKeyInput);
     if (profile_ == Profile::kOrt || genai()) {
       if (type == TensorProto::DOUBLE && IntAttribute(graph_.node(node), "is_causal", 0) != 0) {
         Add(node, "KV136", "float64 with is_causal: ONNX Runtime aligns that mask top-left");
@@ -176,7 +179,7 @@ class TargetRules {
     }
     if (compiled()) Operands(node, shapes);
     if (heads_in_last_axis()) {
-      const ValueId nonpad = shapes.Value(kNonpad);
+      const ValueId nonpad = shapes.Value(kNonpadInput);
       if (nonpad == kNoValue || !graph_.is_graph_input(nonpad)) {
         Add(node, "KV137", "needs nonpad_kv_seqlen from an input of the model");
       }
@@ -184,7 +187,7 @@ class TargetRules {
   }
 
   void Reads(NodeId node) {
-    for (size_t operand : {kKey, kValue}) {
+    for (size_t operand : {kKeyInput, kValueInput}) {
       const ValueId v = SeeThroughViews(graph_, graph_.inputs(node)[operand]);
       const NodeId from = v == kNoValue ? kNoNode : graph_.producer(v);
       if (from == kNoNode) continue;
@@ -216,8 +219,9 @@ class TargetRules {
   void Operands(NodeId node, const NodeShapes& shapes) {
     const onnx::NodeProto& proto = graph_.node(node);
     const auto needs = [&](std::string text) { Add(node, "KV141", std::move(text)); };
-    if (shapes.Has(kNonpad)) needs("needs no nonpad_kv_seqlen (input 6): a mask hides unused rows");
-    if (shapes.Has(kPastKey)) needs("needs no past_key and past_value (inputs 4 and 5)");
+    if (shapes.Has(kNonpadInput))
+      needs("needs no nonpad_kv_seqlen (input 6): a mask hides unused rows");
+    if (shapes.Has(kPastKeyInput)) needs("needs no past_key and past_value (inputs 4 and 5)");
     for (size_t k = 1; k < graph_.outputs(node).size(); ++k) {
       if (graph_.outputs(node)[k] == kNoValue) continue;
       needs("needs one output alone");
@@ -230,12 +234,12 @@ class TargetRules {
     if (!tensorrt() && IntAttribute(proto, "softmax_precision", 0) != 0) {
       needs("needs the softmax in the type of the scores, found softmax_precision");
     }
-    for (size_t operand : {kQuery, kKey, kValue, kMask}) {
+    for (size_t operand : {kQueryInput, kKeyInput, kValueInput, kMaskInput}) {
       const int rank = shapes.Rank(operand);
       if (rank < 0 || rank == 4) continue;
       needs(fmt::format("needs operands of rank 4, found {}", shapes.Show(operand)));
     }
-    const int32_t mask = shapes.ElemType(kMask), scores = shapes.ElemType(kKey);
+    const int32_t mask = shapes.ElemType(kMaskInput), scores = shapes.ElemType(kKeyInput);
     if (mask != 0 && scores != 0 && mask != scores) {
       needs(fmt::format("needs a mask that is added to the scores, of {}, found {}",
                         ElementTypeName(scores), ElementTypeName(mask)));
@@ -243,14 +247,14 @@ class TargetRules {
   }
 
   void Mask(NodeId node, const NodeShapes& shapes) {
-    const int rank = shapes.Rank(kMask), key_rank = shapes.Rank(kKey);
+    const int rank = shapes.Rank(kMaskInput), key_rank = shapes.Rank(kKeyInput);
     if (rank < 1 || key_rank < 3) return;
-    const auto width = shapes.Extent(kMask, rank - 1);
-    const auto keys = shapes.Extent(kKey, key_rank == 4 ? 2 : 1);
+    const auto width = shapes.Extent(kMaskInput, rank - 1);
+    const auto keys = shapes.Extent(kKeyInput, key_rank == 4 ? 2 : 1);
     if (width && keys && *width != 1 && *width < *keys) {
       Add(node, "KV140",
-          fmt::format("needs a mask as wide as the keys, found {} for {}", shapes.Show(kMask),
-                      shapes.Show(kKey)));
+          fmt::format("needs a mask as wide as the keys, found {} for {}", shapes.Show(kMaskInput),
+                      shapes.Show(kKeyInput)));
     }
   }
 
@@ -258,7 +262,7 @@ class TargetRules {
   void Inputs() {
     if (heads_in_last_axis()) {
       for (const Updated& cache : caches_) {
-        const ValueId index = graph_.inputs(cache.writer)[kIndices];
+        const ValueId index = graph_.inputs(cache.writer)[kScatterIndices];
         if (index == kNoValue || !graph_.is_graph_input(index)) {
           Add(cache.writer, "KV137", "needs write_indices from an input of the model");
         }

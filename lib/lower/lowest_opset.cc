@@ -17,8 +17,6 @@ using onnx::NodeProto;
 using onnx::OpSchema;
 using Types = absl::flat_hash_map<std::string, onnx::TypeProto>;
 
-bool IsDefaultDomain(const std::string& domain) { return domain.empty() || domain == "ai.onnx"; }
-
 const OpSchema* SchemaOf(const std::string& op_type, int64_t version) {
   return onnx::OpSchemaRegistry::Schema(op_type, static_cast<int>(version), "");
 }

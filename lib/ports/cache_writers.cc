@@ -13,7 +13,7 @@
 namespace kvlift::ports {
 namespace {
 
-constexpr std::string_view kConvert =
+constexpr std::string_view kOfSource =
     "; `convert --target genai-static` makes such a model of its source";
 
 class WriterReader {
@@ -47,7 +47,7 @@ class WriterReader {
                                    Named(graph_, n)));
       }
     }
-    return Refusal(graph_, kNoNode, fmt::format("no TensorScatter writes a cache{}", kConvert));
+    return Refusal(graph_, kNoNode, fmt::format("no TensorScatter writes a cache{}", kOfSource));
   }
 
   std::optional<Finding> AddWriter(NodeId n) {
@@ -155,7 +155,7 @@ class WriterReader {
         return Refusal(
             graph_, writer,
             fmt::format("{} makes {} of {}, and no TensorScatter writes it{}",
-                        Named(graph_, writer), graph_.name(output), graph_.name(v), kConvert));
+                        Named(graph_, writer), graph_.name(output), graph_.name(v), kOfSource));
       }
       if (n == kNoNode) continue;
       for (const size_t k : Moved(n, graph_.output_index(v))) {

@@ -389,6 +389,12 @@ TEST(ElementwiseTest, PowerKeepsTheTypeOfTheBase) {
   EXPECT_THAT(Integers(One(OpRun("Pow"), {Ints({3}, {2, -3, 7}), Ints({3}, {10, 3, 0})})),
               ElementsAre(1024, -27, 1));
   EXPECT_THAT(Integers(One(OpRun("Pow"), {Ints({1}, {2}), Floats({1}, {3})})), ElementsAre(8));
+  EXPECT_THAT(Values(One(OpRun("Pow"), {Floats({3}, {2, -3, 4}), Ints({3}, {-1, 3, 2})})),
+              ElementsAre(0.5, -27, 16));
+  const Tensor bytes = Tensor::From<int8_t>(onnx::TensorProto::INT8, {3}, {3, -1, 0});
+  EXPECT_THAT(Values(One(OpRun("Pow"), {Floats({3}, {2, 4, 7}), bytes})), ElementsAre(8, 0.25, 1));
+  const Tensor large = Tensor::From<uint64_t>(onnx::TensorProto::UINT64, {}, {uint64_t{1} << 63});
+  EXPECT_THAT(Integers(One(OpRun("Pow"), {Ints({3}, {2, -1, 1}), large})), ElementsAre(0, 1, 1));
 }
 
 TEST(ElementwiseTest, SwishIsXTimesSigmoid) {

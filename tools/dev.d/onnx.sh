@@ -26,8 +26,6 @@ open_work() {
   work=$(mktemp -d "$cache/work.XXXXXX")
 }
 
-is_complete() { [[ -e $1/.complete ]]; }
-
 # True if the system has an ONNX that find_package accepts; CMake then prefers that one.
 system_has_onnx() {
   local probe=$1/probe
@@ -83,7 +81,8 @@ build_onnx() {
   tar -xzf "$archive" -C "$work"
   {
     "$cmake" -S "$work/onnx-$ONNX_VERSION" -B "$work/build" -G Ninja \
-      -DCMAKE_INSTALL_PREFIX="$work/install" "${ONNX_FLAGS[@]}" &&
+      -DCMAKE_INSTALL_PREFIX="$work/install" "${ONNX_FLAGS[@]}" \
+      "${ONNX_BUILD_FLAGS[@]}" &&
       "$cmake" --build "$work/build" &&
       "$cmake" --install "$work/build"
   } >"$log" 2>&1 || {

@@ -2,6 +2,7 @@
 # The directories of what is built once per user. Sourced by tools/dev; CMake runs
 #   bash tools/dev.d/paths.sh onnx|venv
 # which prints the directory, whether or not it exists. A complete one holds a file `.complete`.
+# `tools/dev demo` has a Python environment with fewer packages, unless that of the tests exists.
 
 ONNX_VERSION=1.23.2
 ONNX_SHA256=008cb0467b2bbee41448acc7da8b6f4e704624cb0d327a2d5adafc7ce19bc5b8
@@ -20,6 +21,12 @@ ONNX_FLAGS=(
   -DONNX_INSTALL=ON
 )
 
+# How ONNX is compiled: it makes no difference to the result.
+ONNX_BUILD_FLAGS=(-DONNX_USE_UNITY_BUILD=ON)  # half the build time
+
+# The packages of `tools/dev demo`, in the versions of requirements.txt.
+DEMO_PACKAGES=(onnx onnxruntime numpy ml_dtypes)
+
 paths_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 cache_dir() { printf '%s/kvlift' "${XDG_CACHE_HOME:-$HOME/.cache}"; }
@@ -37,6 +44,14 @@ venv_dir() {
   local key
   key=$({ cat "$paths_dir/requirements.txt"; uname -m; python3 --version; } 2>/dev/null | short_key)
   printf '%s/venv-%s' "$(cache_dir)" "$key"
+}
+
+is_complete() { [[ -e $1/.complete ]]; }
+
+demo_venv_dir() {
+  local full
+  full=$(venv_dir)
+  if is_complete "$full"; then printf '%s' "$full"; else printf '%s-demo' "$full"; fi
 }
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what a build and the tests need: system packages, ONNX, the Python test environment.
+# Installs what a build and the tests need: system packages, ONNX, the Python test environment. With
+# --demo it leaves out what only the tests need.
 # Skips what exists already, without network access. It may be killed at any point and run several
 # times at once: a result is complete when its `.complete` file exists.
 set -euo pipefail
@@ -51,43 +52,51 @@ install_packages() {
   } || die "cannot install ${missing[*]}"
 }
 
+# Makes a Python environment with the packages that the other arguments ask of pip.
 make_venv() {
   local target=$1
-  say "make the Python test environment"
+  shift
+  say "make the Python environment: $target"
   rm -rf "$target"
   python3 -m venv "$target"
-  "$target/bin/pip" install --quiet --disable-pip-version-check \
-    --requirement "$paths_dir/requirements.txt" || die "cannot install the Python packages"
+  "$target/bin/pip" install --quiet --no-compile --disable-pip-version-check "$@" ||
+    die "cannot install the Python packages"
   touch "$target/.complete"
 }
 
 # Installs what is downloaded and not compiled: optional packages and the Python environment.
 fetch_the_rest() {
-  local venv=$1
-  (install_packages "${OPTIONAL_PACKAGES[@]}") ||
-    say "without ${OPTIONAL_PACKAGES[*]} some tests are skipped"
-  if ! is_complete "$venv"; then make_venv "$venv"; fi
+  local venv=$1 what=$2 requirements=$paths_dir/requirements.txt
+  local wanted=(--constraint "$requirements" "${DEMO_PACKAGES[@]}")
+  if [[ $what == tests ]]; then
+    (install_packages "${OPTIONAL_PACKAGES[@]}") ||
+      say "without ${OPTIONAL_PACKAGES[*]} some tests are skipped"
+    wanted=(--requirement "$requirements")
+  fi
+  if ! is_complete "$venv"; then make_venv "$venv" "${wanted[@]}"; fi
 }
 
+# $1: what it is for, "demo" or "tests".
 main() {
+  local what=$1 onnx venv
   install_packages "${PACKAGES[@]}"
-  local onnx venv
   onnx=$(onnx_dir)
   venv=$(venv_dir)
+  if [[ $what == demo ]]; then venv=$(demo_venv_dir); fi
   if is_complete "$onnx" && is_complete "$venv"; then return; fi
 
   local work
   open_work
   # shellcheck disable=SC2064
   trap "wait; rm -rf '$work'" EXIT
-  fetch_the_rest "$venv" &
+  fetch_the_rest "$venv" "$what" &
   local rest=$!
   if ! is_complete "$onnx" && ! system_has_onnx "$work"; then build_onnx "$onnx" "$work"; fi
   wait "$rest"
 }
 
-if (($#)); then
-  install_packages "$@"
-else
-  main
-fi
+case ${1-} in
+  '') main tests ;;
+  --demo) main demo ;;
+  *) install_packages "$@" ;;
+esac

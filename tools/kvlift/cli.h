@@ -70,6 +70,8 @@ void AddReadingFlags(CLI::App* app, CommonFlags* flags);
 void Complain(Io& io, std::string_view what, std::string_view message);
 // Does the same for an error, with its finding code if it has one.
 void Complain(Io& io, std::string_view what, const absl::Status& status);
+// Complains about an error, and returns the exit code.
+int RefuseWith(Io& io, std::string_view what, const absl::Status& status, ExitCode code);
 
 // Returns the model. An error has the code of a finding, and its message starts with the path.
 absl::StatusOr<Model> ReadModel(const Io& io, const std::string& path, const CommonFlags& flags);

@@ -59,6 +59,11 @@ void Complain(Io& io, std::string_view what, const absl::Status& status) {
   Complain(io, what, code.empty() ? message : fmt::format("{} [{}]", message, code));
 }
 
+int RefuseWith(Io& io, std::string_view what, const absl::Status& status, ExitCode code) {
+  Complain(io, what, status);
+  return code;
+}
+
 absl::StatusOr<Model> ReadModel(const Io& io, const std::string& path, const CommonFlags& flags) {
   io.Say("reading " + path);
   exec::SetRunLimits(flags.load.limits);

@@ -20,13 +20,18 @@ namespace {
 namespace fs = std::filesystem;
 
 // Returns the path by which two names of one file that may not exist yet are equal.
-fs::path Canonical(const std::string& path) {
+fs::path CanonicalFile(const std::string& path) {
   std::error_code error;
   fs::path canonical = fs::weakly_canonical(fs::absolute(path, error), error);
   return error ? fs::path(path) : canonical;
 }
 
 }  // namespace
+
+fs::path CanonicalFolder(const fs::path& folder) {
+  std::error_code error;
+  return fs::weakly_canonical(folder.empty() ? "." : folder, error);
+}
 
 std::string IsOutputName(const std::string& path) {
   if (path.empty()) return "is empty, and needs the name of a file";
@@ -70,7 +75,7 @@ absl::Status OutputGuard::Check(absl::Span<const std::string> paths) const {
   std::vector<fs::path> known;
   for (const std::string& path : paths) {
     std::string why = WhyNot(path);
-    fs::path canonical = Canonical(path);
+    fs::path canonical = CanonicalFile(path);
     if (why.empty() && std::find(known.begin(), known.end(), canonical) != known.end()) {
       why = "is asked for twice";
     }

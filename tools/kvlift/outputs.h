@@ -1,6 +1,7 @@
 // Says why a command may not write its outputs, for all commands that write files.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,9 @@ namespace kvlift::cli {
 
 // Returns an empty string, or what is wrong with the name of an output: "" and "-" name no file.
 std::string IsOutputName(const std::string& path);
+
+// Returns the path of a folder without links and dots; "" is the current one.
+std::filesystem::path CanonicalFolder(const std::filesystem::path& folder);
 
 // Knows what a command reads, so that no output takes its place, with --force neither.
 class OutputGuard {

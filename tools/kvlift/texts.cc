@@ -134,7 +134,7 @@ std::string MemoryText(const Inspection& inspection, const Style& style) {
 }
 
 template <typename Reports>
-int64_t Converted(const Reports& reports) {
+int64_t CountConverted(const Reports& reports) {
   return std::count_if(reports.begin(), reports.end(), [](const auto& r) { return r.converted; });
 }
 
@@ -258,8 +258,8 @@ std::string ConvertText(const ProvedConversion& converted, const std::vector<std
   text += EqualityText(converted);
   text += WroteText(converted.dumps) + WroteText(outputs);
   return text + fmt::format("{}: {} of {} caches, {} of {} attentions, {} -> {} nodes\n", status,
-                            Converted(inspection.caches), inspection.caches.size(),
-                            Converted(inspection.attention), inspection.attention.size(),
+                            CountConverted(inspection.caches), inspection.caches.size(),
+                            CountConverted(inspection.attention), inspection.attention.size(),
                             inspection.nodes, conversion.model->graph().node_size());
 }
 

@@ -40,11 +40,11 @@ const Names& OfShapesOnly() {
   return names;
 }
 
-bool Has(const Names& names, std::string_view name) {
+bool Lists(const Names& names, std::string_view name) {
   return names.contains(absl::string_view(name.data(), name.size()));
 }
 
-constexpr uint32_t Inputs(std::initializer_list<int> inputs) {
+constexpr uint32_t InputBits(std::initializer_list<int> inputs) {
   uint32_t mask = 0;
   for (const int i : inputs) mask |= uint32_t{1} << i;
   return mask;
@@ -52,45 +52,45 @@ constexpr uint32_t Inputs(std::initializer_list<int> inputs) {
 
 using Reads = absl::flat_hash_map<std::string_view, uint32_t>;
 const Reads& OfElementsToo() {
-  static const auto& reads = *new Reads{{"Compress", Inputs({1})},
-                                        {"ConstantOfShape", Inputs({0})},
-                                        {"CumProd", Inputs({1})},
-                                        {"CumSum", Inputs({1})},
-                                        {"Dropout", Inputs({1, 2})},
-                                        {"Expand", Inputs({1})},
-                                        {"KeyValueCache", Inputs({2})},
-                                        {"NonZero", Inputs({0})},
-                                        {"OneHot", Inputs({1})},
-                                        {"Pad", Inputs({1, 3})},
-                                        {"Range", Inputs({0, 1, 2})},
-                                        {"ReduceL1", Inputs({1})},
-                                        {"ReduceL2", Inputs({1})},
-                                        {"ReduceLogSum", Inputs({1})},
-                                        {"ReduceLogSumExp", Inputs({1})},
-                                        {"ReduceMax", Inputs({1})},
-                                        {"ReduceMean", Inputs({1})},
-                                        {"ReduceMin", Inputs({1})},
-                                        {"ReduceProd", Inputs({1})},
-                                        {"ReduceSum", Inputs({1})},
-                                        {"ReduceSumSquare", Inputs({1})},
-                                        {"Reshape", Inputs({1})},
-                                        {"Slice", Inputs({1, 2, 3, 4})},
-                                        {"Split", Inputs({1})},
-                                        {"Squeeze", Inputs({1})},
-                                        {"Tile", Inputs({1})},
-                                        {"TopK", Inputs({1})},
-                                        {"Unsqueeze", Inputs({1})},
-                                        {"GroupQueryAttention", Inputs({5, 6})},
-                                        {"MultiHeadAttention", Inputs({8})}};
+  static const auto& reads = *new Reads{{"Compress", InputBits({1})},
+                                        {"ConstantOfShape", InputBits({0})},
+                                        {"CumProd", InputBits({1})},
+                                        {"CumSum", InputBits({1})},
+                                        {"Dropout", InputBits({1, 2})},
+                                        {"Expand", InputBits({1})},
+                                        {"KeyValueCache", InputBits({2})},
+                                        {"NonZero", InputBits({0})},
+                                        {"OneHot", InputBits({1})},
+                                        {"Pad", InputBits({1, 3})},
+                                        {"Range", InputBits({0, 1, 2})},
+                                        {"ReduceL1", InputBits({1})},
+                                        {"ReduceL2", InputBits({1})},
+                                        {"ReduceLogSum", InputBits({1})},
+                                        {"ReduceLogSumExp", InputBits({1})},
+                                        {"ReduceMax", InputBits({1})},
+                                        {"ReduceMean", InputBits({1})},
+                                        {"ReduceMin", InputBits({1})},
+                                        {"ReduceProd", InputBits({1})},
+                                        {"ReduceSum", InputBits({1})},
+                                        {"ReduceSumSquare", InputBits({1})},
+                                        {"Reshape", InputBits({1})},
+                                        {"Slice", InputBits({1, 2, 3, 4})},
+                                        {"Split", InputBits({1})},
+                                        {"Squeeze", InputBits({1})},
+                                        {"Tile", InputBits({1})},
+                                        {"TopK", InputBits({1})},
+                                        {"Unsqueeze", InputBits({1})},
+                                        {"GroupQueryAttention", InputBits({5, 6})},
+                                        {"MultiHeadAttention", InputBits({8})}};
   return reads;
 }
 
 }  // namespace
 
 uint32_t ShapeReads(const OpDef& def) {
-  if (Has(OfShapesOnly(), def.op_type)) return 0;
+  if (Lists(OfShapesOnly(), def.op_type)) return 0;
   if (def.op_type == "KeyValueCache" && JoinsSequences(def.domain)) {
-    return Inputs({KeyValueCacheSlots::Joined().kvstarts});
+    return InputBits({KeyValueCacheSlots::Joined().kvstarts});
   }
   const auto it = OfElementsToo().find(def.op_type);
   return it == OfElementsToo().end() ? kReadsAll : it->second;
@@ -102,7 +102,7 @@ bool IsIndexArithmetic(const OpDef& def) {
             "Gather GatherElements Greater GreaterOrEqual Identity Less LessOrEqual Max Min Mod "
             "Mul Neg Not Or Range ReduceMax ReduceMin ReduceProd ReduceSum Reshape Round Shape "
             "Sign Size Slice Split Squeeze Sub Tile Transpose Unsqueeze Where Xor"));
-  return Has(names, def.op_type);
+  return Lists(names, def.op_type);
 }
 
 bool IsOfShapeAlone(const OpDef& def) { return def.op_type == "Shape" || def.op_type == "Size"; }

@@ -255,7 +255,7 @@ struct Entry {
   ObjectFn run;
 };
 
-constexpr Entry kOps[] = {
+constexpr Entry kObjectOps[] = {
     {"SequenceConstruct", Construct},
     {"SequenceEmpty", Empty},
     {"SequenceInsert", Insert},
@@ -272,7 +272,7 @@ constexpr Entry kOps[] = {
 }  // namespace
 
 ObjectFn FindObjectOp(const Graph& graph, NodeId node) {
-  for (const Entry& entry : kOps) {
+  for (const Entry& entry : kObjectOps) {
     if (graph.Is(node, entry.op_type)) return entry.run;
   }
   if (!graph.Is(node, "Equal") || graph.inputs(node).empty()) return nullptr;

@@ -8,11 +8,10 @@
 namespace kvlift {
 namespace {
 
-bool IsDefault(const std::string& domain) { return domain.empty() || domain == "ai.onnx"; }
-
 std::string FirstChanged(const onnx::GraphProto& graph, int64_t from, int64_t to) {
   for (const onnx::NodeProto& node : graph.node()) {
-    if (IsDefault(node.domain()) && ChangedMeaning(node.op_type(), from, to)) return node.op_type();
+    if (IsDefaultDomain(node.domain()) && ChangedMeaning(node.op_type(), from, to))
+      return node.op_type();
     for (const onnx::AttributeProto& attribute : node.attribute()) {
       if (attribute.has_g()) {
         if (std::string op = FirstChanged(attribute.g(), from, to); !op.empty()) return op;
@@ -26,6 +25,8 @@ std::string FirstChanged(const onnx::GraphProto& graph, int64_t from, int64_t to
 }
 
 }  // namespace
+
+bool IsDefaultDomain(const std::string& domain) { return domain.empty() || domain == "ai.onnx"; }
 
 bool ChangedMeaning(const std::string& op_type, int64_t from, int64_t to) {
   static const auto* const kChanges =
@@ -51,7 +52,7 @@ std::string OperatorWithOtherMeaning(const onnx::ModelProto& model, int64_t vers
 int64_t DefaultOpset(const onnx::ModelProto& model) {
   int64_t version = 0;
   for (const auto& import : model.opset_import()) {
-    if (IsDefault(import.domain())) version = std::max(version, import.version());
+    if (IsDefaultDomain(import.domain())) version = std::max(version, import.version());
   }
   return version;
 }

@@ -9,6 +9,9 @@
 
 namespace kvlift {
 
+// Returns true for both names of the default domain.
+bool IsDefaultDomain(const std::string& domain);
+
 // Returns true if the operator changed its meaning in an opset above `from`, up to `to`.
 bool ChangedMeaning(const std::string& op_type, int64_t from, int64_t to);
 

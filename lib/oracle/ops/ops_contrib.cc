@@ -338,7 +338,7 @@ absl::Status GroupQueryAttention(OpContext& c) {
   return absl::OkStatus();
 }
 
-constexpr OpEntry kOps[] = {
+constexpr OpEntry kContribOps[] = {
     {"com.microsoft", "GroupQueryAttention", GroupQueryAttention},
     {"", "RotaryEmbedding", RotaryEmbedding},
     {"com.microsoft", "RotaryEmbedding", OldRotaryEmbedding},
@@ -351,6 +351,6 @@ constexpr OpEntry kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpEntry> ContribOps() { return kOps; }
+absl::Span<const OpEntry> ContribOps() { return kContribOps; }
 
 }  // namespace kvlift::oracle

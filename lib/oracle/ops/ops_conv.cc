@@ -101,10 +101,10 @@ absl::Status Conv(OpContext& c) {
   return absl::OkStatus();
 }
 
-constexpr OpEntry kOps[] = {{"", "Conv", Conv}};
+constexpr OpEntry kConvOps[] = {{"", "Conv", Conv}};
 
 }  // namespace
 
-absl::Span<const OpEntry> ConvOps() { return kOps; }
+absl::Span<const OpEntry> ConvOps() { return kConvOps; }
 
 }  // namespace kvlift::oracle

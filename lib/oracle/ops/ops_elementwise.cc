@@ -225,7 +225,7 @@ absl::Status SumOf(OpContext& c, double divisor) {
   return absl::OkStatus();
 }
 
-absl::Status Sum(OpContext& c) { return SumOf(c, 1); }
+absl::Status SumOp(OpContext& c) { return SumOf(c, 1); }
 absl::Status Mean(OpContext& c) { return SumOf(c, static_cast<double>(c.in.size())); }
 
 absl::Status PRelu(OpContext& c) {
@@ -243,7 +243,7 @@ absl::Status PRelu(OpContext& c) {
       [](int64_t x, int64_t slope) { return x >= 0 ? x : x * slope; });
 }
 
-constexpr OpEntry kOps[] = {
+constexpr OpEntry kElementwiseOps[] = {
     {"", "PRelu", PRelu},
     {"", "Add", Add},
     {"", "Sub", Sub},
@@ -253,12 +253,12 @@ constexpr OpEntry kOps[] = {
     {"", "Pow", Pow},
     {"", "Max", ExtremeOp<true>},
     {"", "Min", ExtremeOp<false>},
-    {"", "Sum", Sum},
+    {"", "Sum", SumOp},
     {"", "Mean", Mean},
 };
 
 }  // namespace
 
-absl::Span<const OpEntry> ElementwiseOps() { return kOps; }
+absl::Span<const OpEntry> ElementwiseOps() { return kElementwiseOps; }
 
 }  // namespace kvlift::oracle

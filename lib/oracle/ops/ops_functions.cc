@@ -233,7 +233,7 @@ absl::Status Clip(OpContext& c) {
   });
 }
 
-constexpr OpEntry kOps[] = {
+constexpr OpEntry kFunctionOps[] = {
     {"", "Exp", MonotoneOp<Exp, Exp, 2>},
     {"", "Log", MonotoneOp<Log, LogSlope, 2>},
     {"", "Tanh", MonotoneOp<Tanh, TanhSlope, 4>},
@@ -274,6 +274,6 @@ constexpr OpEntry kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpEntry> FunctionOps() { return kOps; }
+absl::Span<const OpEntry> FunctionOps() { return kFunctionOps; }
 
 }  // namespace kvlift::oracle

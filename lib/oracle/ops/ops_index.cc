@@ -276,7 +276,7 @@ absl::Status ReverseSequence(OpContext& c) {
   return absl::OkStatus();
 }
 
-constexpr OpEntry kOps[] = {
+constexpr OpEntry kIndexOps[] = {
     {"", "Gather", Gather},
     {"", "GatherElements", GatherElements},
     {"", "GatherND", GatherND},
@@ -292,6 +292,6 @@ constexpr OpEntry kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpEntry> IndexOps() { return kOps; }
+absl::Span<const OpEntry> IndexOps() { return kIndexOps; }
 
 }  // namespace kvlift::oracle

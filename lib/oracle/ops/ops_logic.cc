@@ -212,7 +212,7 @@ absl::Status Cast(OpContext& c) {
 }
 absl::Status CastLike(OpContext& c) { return CastTo(c, c.in[1].type()); }
 
-constexpr OpEntry kOps[] = {
+constexpr OpEntry kLogicOps[] = {
     {"", "Equal", Equal},
     {"", "Less", Less},
     {"", "Greater", Greater},
@@ -235,6 +235,6 @@ constexpr OpEntry kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpEntry> LogicOps() { return kOps; }
+absl::Span<const OpEntry> LogicOps() { return kLogicOps; }
 
 }  // namespace kvlift::oracle

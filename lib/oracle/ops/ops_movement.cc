@@ -371,7 +371,7 @@ absl::Status SpaceToDepth(OpContext& c) {
   return absl::OkStatus();
 }
 
-constexpr OpEntry kOps[] = {
+constexpr OpEntry kMovementOps[] = {
     {"", "Identity", Same},
     {"", "Dropout", Dropout},
     {"", "Reshape", Reshape},
@@ -393,6 +393,6 @@ constexpr OpEntry kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpEntry> MovementOps() { return kOps; }
+absl::Span<const OpEntry> MovementOps() { return kMovementOps; }
 
 }  // namespace kvlift::oracle

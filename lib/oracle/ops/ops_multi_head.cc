@@ -16,12 +16,12 @@ using onnx::TensorProto;
 constexpr size_t kScores = 5;
 
 // L new keys follow P past ones, T = P + L; E and Dv are the head sizes of keys and values.
-struct Sizes {
+struct HeadSizes {
   int64_t B = 0, N = 0, S = 0, L = 0, P = 0, T = 0, E = 0, Dv = 0;
 };
 
-// Rows [B, N, rows, width], row-major.
-struct Rows {
+// HeadRows [B, N, rows, width], row-major.
+struct HeadRows {
   std::vector<Number> numbers;
   int64_t heads = 0, rows = 0, width = 0;
 
@@ -32,10 +32,10 @@ struct Rows {
 
 // Splits an operand [B, rows, N * width] into heads and adds its part of the bias; [B, N, rows,
 // width] is split already.
-Rows Split(const OpContext& c, const Value& x, int64_t heads, int64_t rows, int64_t width,
-           int64_t bias_at) {
+HeadRows Split(const OpContext& c, const Value& x, int64_t heads, int64_t rows, int64_t width,
+               int64_t bias_at) {
   const bool flat = x.rank() == 3;
-  Rows out{{}, heads, rows, width};
+  HeadRows out{{}, heads, rows, width};
   const int64_t batch = x.dims()[0];
   out.numbers.reserve(static_cast<size_t>(batch * heads * rows * width));
   for (int64_t b = 0; b < batch; ++b) {
@@ -57,9 +57,9 @@ Rows Split(const OpContext& c, const Value& x, int64_t heads, int64_t rows, int6
 }
 
 // Returns the past's rows followed by the new ones.
-Rows Joined(const Value& past, const Rows& news, int64_t batch, int64_t before) {
+HeadRows Joined(const Value& past, const HeadRows& news, int64_t batch, int64_t before) {
   if (past.absent()) return news;
-  Rows out{{}, news.heads, before + news.rows, news.width};
+  HeadRows out{{}, news.heads, before + news.rows, news.width};
   for (int64_t b = 0; b < batch; ++b) {
     for (int64_t n = 0; n < news.heads; ++n) {
       for (int64_t r = 0; r < out.rows; ++r) {
@@ -74,7 +74,7 @@ Rows Joined(const Value& past, const Rows& news, int64_t batch, int64_t before) 
   return out;
 }
 
-Value AsValue(const Rows& x, int32_t type, int64_t batch) {
+Value AsValue(const HeadRows& x, int32_t type, int64_t batch) {
   Reals out(static_cast<int64_t>(x.numbers.size()));
   for (size_t i = 0; i < x.numbers.size(); ++i) out.Set(static_cast<int64_t>(i), x.numbers[i]);
   return Value::FromReals(type, {batch, x.heads, x.rows, x.width}, std::move(out));
@@ -82,7 +82,7 @@ Value AsValue(const Rows& x, int32_t type, int64_t batch) {
 
 // Returns true if a padding mask shows key t to token s. The mask has the number of keys per
 // sequence, their ends and starts, or one truth value per key.
-bool IsVisible(const Value& mask, const Sizes& z, int64_t b, int64_t s, int64_t t) {
+bool IsVisible(const Value& mask, const HeadSizes& z, int64_t b, int64_t s, int64_t t) {
   const std::vector<int64_t>& m = mask.integers();
   const int64_t size = mask.size();
   if (mask.rank() == 3) return m[(b * z.S + s) * z.T + t] > 0;
@@ -91,13 +91,13 @@ bool IsVisible(const Value& mask, const Sizes& z, int64_t b, int64_t s, int64_t 
   return t < m[b];
 }
 
-bool MaskFits(const Value& mask, const Sizes& z) {
+bool MaskFits(const Value& mask, const HeadSizes& z) {
   const Dims& d = mask.dims();
   return d == Dims{z.B} || d == Dims{2 * z.B} || d == Dims{3 * z.B + 2} || d == Dims{z.B, z.T} ||
          d == Dims{z.B, z.S, z.T};
 }
 
-absl::Status ReadSizes(const OpContext& c, Sizes* z) {
+absl::Status ReadHeadSizes(const OpContext& c, HeadSizes* z) {
   for (size_t k = 8; k < c.in.size(); ++k) {
     if (c.has(k)) return NoMeaning(c, "shared buffers or beams");
   }
@@ -128,8 +128,8 @@ absl::Status ReadSizes(const OpContext& c, Sizes* z) {
 class Attention {
  public:
   // `mask` is the index of the padding mask input.
-  Attention(const OpContext& c, const Sizes& z, const Rows& q, const Rows& k, const Rows& v,
-            size_t mask)
+  Attention(const OpContext& c, const HeadSizes& z, const HeadRows& q, const HeadRows& k,
+            const HeadRows& v, size_t mask)
       : c_(c), z_(z), q_(q), k_(k), v_(v), mask_(mask) {
     const int32_t own = c.in[0].type();
     type_ = own == TensorProto::DOUBLE ? own : int32_t{TensorProto::FLOAT};
@@ -172,8 +172,8 @@ class Attention {
   }
 
   const OpContext& c_;
-  const Sizes& z_;
-  const Rows &q_, &k_, &v_;
+  const HeadSizes& z_;
+  const HeadRows &q_, &k_, &v_;
   size_t mask_;
   int32_t type_ = 0;
   double scale_ = 1, filter_ = 0;
@@ -181,14 +181,14 @@ class Attention {
   std::vector<int64_t> bias_;  // the element that is added to each score
 };
 
-bool ScoresFit(const OpContext& c, const Sizes& z) {
+bool ScoresFit(const OpContext& c, const HeadSizes& z) {
   Dims common;
   return !c.has(kScores) || (Broadcast(c.in[kScores].dims(), {z.B, z.N, z.S, z.T}, &common) &&
                              common == Dims{z.B, z.N, z.S, z.T});
 }
 
 // Returns the result [B, S, N * Dv].
-Value ResultOf(const Attention& attention, const Sizes& z, int32_t type) {
+Value ResultOf(const Attention& attention, const HeadSizes& z, int32_t type) {
   Reals out(z.B * z.S * z.N * z.Dv);
   for (int64_t b = 0; b < z.B; ++b) {
     for (int64_t s = 0; s < z.S; ++s) {
@@ -204,15 +204,15 @@ Value ResultOf(const Attention& attention, const Sizes& z, int32_t type) {
 }
 
 absl::Status MultiHeadAttention(OpContext& c) {
-  Sizes z;
-  KV_RETURN_IF_ERROR(ReadSizes(c, &z));
+  HeadSizes z;
+  KV_RETURN_IF_ERROR(ReadHeadSizes(c, &z));
   if (!ScoresFit(c, z)) return Wrong(c, "bias of the scores");
   KV_RETURN_IF_ERROR(c.Spend(40 * z.B * z.N * z.S * z.T * (z.E + z.Dv)));
   const int64_t hidden = z.N * z.E;
-  const Rows q = Split(c, c.in[0], z.N, z.S, z.E, 0);
-  const Rows k =
+  const HeadRows q = Split(c, c.in[0], z.N, z.S, z.E, 0);
+  const HeadRows k =
       Joined(c.has(6) ? c.in[6] : Value(), Split(c, c.in[1], z.N, z.L, z.E, hidden), z.B, z.P);
-  const Rows v =
+  const HeadRows v =
       Joined(c.has(7) ? c.in[7] : Value(), Split(c, c.in[2], z.N, z.L, z.Dv, 2 * hidden), z.B, z.P);
   const int32_t type = c.in[0].type();
   (*c.out)[0] = ResultOf(Attention(c, z, q, k, v, 4), z, type);
@@ -225,7 +225,7 @@ absl::Status MultiHeadAttention(OpContext& c) {
 // past keys and values [2, B, N, P, E], and the input that is added to the scores.
 enum ProjectedInput : size_t { kX, kWeights, kBias, kPads, kPast };
 
-absl::Status ReadProjectedSizes(const OpContext& c, Sizes* z) {
+absl::Status ReadProjectedSizes(const OpContext& c, HeadSizes* z) {
   if (c.Int("past_present_share_buffer", 0) != 0 || c.Int("do_rotary", 0) != 0 || c.has(6)) {
     return NoMeaning(c, "shared buffers or rotation");
   }
@@ -259,11 +259,11 @@ absl::Status ReadProjectedSizes(const OpContext& c, Sizes* z) {
 }
 
 // Multiplies X by the columns of the weights from `begin` on, and returns the product as heads.
-Rows Projected(const OpContext& c, const Sizes& z, int64_t begin, int64_t width) {
+HeadRows Projected(const OpContext& c, const HeadSizes& z, int64_t begin, int64_t width) {
   const int32_t own = c.in[kX].type();
   const int32_t carried = own == TensorProto::DOUBLE ? own : int32_t{TensorProto::FLOAT};
   const Dims &x = c.in[kX].dims(), &w = c.in[kWeights].dims();
-  Rows out{{}, z.N, z.S, width};
+  HeadRows out{{}, z.N, z.S, width};
   for (int64_t b = 0; b < z.B; ++b) {
     for (int64_t n = 0; n < z.N; ++n) {
       for (int64_t s = 0; s < z.S; ++s) {
@@ -285,7 +285,7 @@ Rows Projected(const OpContext& c, const Sizes& z, int64_t begin, int64_t width)
 }
 
 // Returns the past's keys (0) or values (1).
-Value PastOf(const OpContext& c, const Sizes& z, int64_t which) {
+Value PastOf(const OpContext& c, const HeadSizes& z, int64_t which) {
   if (!c.has(kPast)) return Value();
   const int64_t size = z.B * z.N * z.P * z.E;
   std::vector<int64_t> from(static_cast<size_t>(size));
@@ -294,30 +294,30 @@ Value PastOf(const OpContext& c, const Sizes& z, int64_t which) {
 }
 
 absl::Status ProjectedAttention(OpContext& c) {
-  Sizes z;
+  HeadSizes z;
   KV_RETURN_IF_ERROR(ReadProjectedSizes(c, &z));
   const Dims& w = c.in[kWeights].dims();
   KV_RETURN_IF_ERROR(c.Spend(40 * z.B * z.N * z.S * z.T * (z.E + z.Dv)));
   KV_RETURN_IF_ERROR(c.Spend(20 * z.B * z.S * w[0] * w[1]));
   const int64_t hidden = z.N * z.E;
-  const Rows q = Projected(c, z, 0, z.E);
-  const Rows k = Joined(PastOf(c, z, 0), Projected(c, z, hidden, z.E), z.B, z.P);
-  const Rows v = Joined(PastOf(c, z, 1), Projected(c, z, 2 * hidden, z.Dv), z.B, z.P);
+  const HeadRows q = Projected(c, z, 0, z.E);
+  const HeadRows k = Joined(PastOf(c, z, 0), Projected(c, z, hidden, z.E), z.B, z.P);
+  const HeadRows v = Joined(PastOf(c, z, 1), Projected(c, z, 2 * hidden, z.Dv), z.B, z.P);
   const int32_t type = c.in[kX].type();
   (*c.out)[0] = ResultOf(Attention(c, z, q, k, v, kPads), z, type);
   if (!c.wants(1)) return absl::OkStatus();
   if (z.E != z.Dv) return Wrong(c, "a present of keys and values of several sizes");
-  Rows both{k.numbers, z.N, z.T, z.E};
+  HeadRows both{k.numbers, z.N, z.T, z.E};
   both.numbers.insert(both.numbers.end(), v.numbers.begin(), v.numbers.end());
   (*c.out)[1] = AsValue(both, type, 2 * z.B).WithDims({2, z.B, z.N, z.T, z.E});
   return absl::OkStatus();
 }
 
-constexpr OpEntry kOps[] = {{"com.microsoft", "Attention", ProjectedAttention},
-                            {"com.microsoft", "MultiHeadAttention", MultiHeadAttention}};
+constexpr OpEntry kMultiHeadOps[] = {{"com.microsoft", "Attention", ProjectedAttention},
+                                     {"com.microsoft", "MultiHeadAttention", MultiHeadAttention}};
 
 }  // namespace
 
-absl::Span<const OpEntry> MultiHeadOps() { return kOps; }
+absl::Span<const OpEntry> MultiHeadOps() { return kMultiHeadOps; }
 
 }  // namespace kvlift::oracle

@@ -131,7 +131,7 @@ absl::Status SkipNorm(OpContext& c, bool centred) {
 absl::Status SkipLayerNorm(OpContext& c) { return SkipNorm(c, true); }
 absl::Status SkipRmsNorm(OpContext& c) { return SkipNorm(c, false); }
 
-constexpr OpEntry kOps[] = {
+constexpr OpEntry kNormOps[] = {
     {"", "LayerNormalization", LayerNorm},
     {"", "RMSNormalization", RmsNorm},
     {"", "SimplifiedLayerNormalization", RmsNorm},
@@ -142,6 +142,6 @@ constexpr OpEntry kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpEntry> NormOps() { return kOps; }
+absl::Span<const OpEntry> NormOps() { return kNormOps; }
 
 }  // namespace kvlift::oracle

@@ -313,7 +313,7 @@ absl::Status Einsum(OpContext& c) {
   return absl::OkStatus();
 }
 
-constexpr OpEntry kOps[] = {
+constexpr OpEntry kProductOps[] = {
     {"", "MatMul", MatMul},
     {"", "Gemm", Gemm},
     {"", "Einsum", Einsum},
@@ -321,6 +321,6 @@ constexpr OpEntry kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpEntry> ProductOps() { return kOps; }
+absl::Span<const OpEntry> ProductOps() { return kProductOps; }
 
 }  // namespace kvlift::oracle

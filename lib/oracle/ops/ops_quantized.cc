@@ -244,7 +244,7 @@ absl::Status GatherBlockQuantized(OpContext& c) {
   return absl::OkStatus();
 }
 
-constexpr OpEntry kOps[] = {
+constexpr OpEntry kQuantizedOps[] = {
     {"com.microsoft", "GatherBlockQuantized", GatherBlockQuantized},
     {"com.microsoft", "MatMulNBits", MatMulNBits},
     {"", "DequantizeLinear", Dequantize},
@@ -254,6 +254,6 @@ constexpr OpEntry kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpEntry> QuantizedOps() { return kOps; }
+absl::Span<const OpEntry> QuantizedOps() { return kQuantizedOps; }
 
 }  // namespace kvlift::oracle

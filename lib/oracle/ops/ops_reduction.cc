@@ -396,7 +396,7 @@ absl::Status TopK(OpContext& c) {
   return absl::OkStatus();
 }
 
-constexpr OpEntry kOps[] = {
+constexpr OpEntry kReductionOps[] = {
     {"", "ReduceSum", ReduceSum},
     {"", "ReduceMean", ReduceMean},
     {"", "ReduceSumSquare", ReduceSumSquare},
@@ -420,6 +420,6 @@ constexpr OpEntry kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpEntry> ReductionOps() { return kOps; }
+absl::Span<const OpEntry> ReductionOps() { return kReductionOps; }
 
 }  // namespace kvlift::oracle

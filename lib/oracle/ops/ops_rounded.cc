@@ -65,10 +65,10 @@ absl::Status RoundedRows(OpContext& c) {
   return absl::OkStatus();
 }
 
-constexpr OpEntry kOps[] = {{kRoundedRowsDomain, kRoundedRows, RoundedRows}};
+constexpr OpEntry kRoundedOps[] = {{kRoundedRowsDomain, kRoundedRows, RoundedRows}};
 
 }  // namespace
 
-absl::Span<const OpEntry> RoundedOps() { return kOps; }
+absl::Span<const OpEntry> RoundedOps() { return kRoundedOps; }
 
 }  // namespace kvlift::oracle

@@ -111,7 +111,7 @@ absl::Status EyeLike(OpContext& c) {
   return absl::OkStatus();
 }
 
-constexpr OpEntry kOps[] = {
+constexpr OpEntry kShapeOps[] = {
     {"", "Constant", Constant}, {"", "Shape", Shape},
     {"", "Size", Size},         {"", "ConstantOfShape", ConstantOfShape},
     {"", "Range", Range},       {"", "EyeLike", EyeLike},
@@ -119,6 +119,6 @@ constexpr OpEntry kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpEntry> ShapeOps() { return kOps; }
+absl::Span<const OpEntry> ShapeOps() { return kShapeOps; }
 
 }  // namespace kvlift::oracle

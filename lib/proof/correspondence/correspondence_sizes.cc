@@ -282,7 +282,7 @@ namespace {
 // The numbers that sizes are tried with.
 constexpr int64_t kSmallSizes[] = {1, 2, 3, 0, 5, 8, 17, 64, 700, 5000};
 constexpr size_t kMostFree = 6;  // sizes that are varied independently
-constexpr int kMostTried = 20000;
+constexpr int kMostSizesTried = 20000;
 
 }  // namespace
 
@@ -337,7 +337,7 @@ std::string Correspondence::Contradiction(absl::Span<const Expr> premises) const
     if (!sizes_.contains(name)) free.push_back(name);
   }
   std::vector<size_t> choice(std::min(free.size(), kMostFree), 0);
-  for (int tried = 0; tried < kMostTried; ++tried) {
+  for (int tried = 0; tried < kMostSizesTried; ++tried) {
     if (Holds(conditions, free, choice)) return "";
     size_t k = 0;
     while (k < choice.size() && ++choice[k] == std::size(kSmallSizes)) choice[k++] = 0;

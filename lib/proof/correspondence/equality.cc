@@ -10,12 +10,12 @@ using sym::Kind;
 
 namespace {
 
-constexpr int kDeepest = 8;  // the largest number of nested conditions
+constexpr int kDeepestSelect = 8;  // the largest number of nested conditions
 constexpr size_t kMostIndices = 8;
 constexpr int64_t kSize = 1 << 20;  // any large size
 // The largest number of pool steps for one question; the project's own tests need fewer than
 // 20,000.
-constexpr int64_t kMostSteps = 60000;
+constexpr int64_t kMostEqualitySteps = 60000;
 
 // Returns the condition by which a comparison selects a number; null if it compares no select.
 Expr AskedBy(Expr comparison) {
@@ -41,7 +41,7 @@ void CollectBounds(Expr predicate, std::vector<Expr>* bounds) {
 
 }  // namespace
 
-bool Equality::TakesLong() const { return pool_.num_steps() - begun_ > kMostSteps; }
+bool Equality::TakesLong() const { return pool_.num_steps() - begun_ > kMostEqualitySteps; }
 
 bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts) {
   const bool holds = Holds(mine, theirs, known, facts);
@@ -105,7 +105,7 @@ bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts, int
 }
 
 bool Equality::SameCases(Expr mine, Expr theirs, Expr known, const Facts& facts, int depth) {
-  if (depth >= kDeepest || mine->kind() != Kind::kSelect || theirs->kind() != Kind::kSelect) {
+  if (depth >= kDeepestSelect || mine->kind() != Kind::kSelect || theirs->kind() != Kind::kSelect) {
     return false;
   }
   const auto p = mine->args(), q = theirs->args();
@@ -122,7 +122,7 @@ bool Equality::SameCases(Expr mine, Expr theirs, Expr known, const Facts& facts,
 
 bool Equality::InBothCases(Expr mine, Expr theirs, Expr known, const Facts& facts, int depth) {
   const bool first = mine->kind() == Kind::kSelect;
-  if (depth >= kDeepest || (!first && theirs->kind() != Kind::kSelect)) return false;
+  if (depth >= kDeepestSelect || (!first && theirs->kind() != Kind::kSelect)) return false;
   const Expr condition = (first ? mine : theirs)->args()[0];
   for (int k : {1, 2}) {
     const Expr here = k == 1 ? condition : pool_.Not(condition);

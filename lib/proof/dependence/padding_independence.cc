@@ -38,10 +38,10 @@ struct Place {
 // give to any other one.
 enum class Barred { kLater, kOthersOfAttention };
 
-class Reader {
+class IndependenceReader {
  public:
-  Reader(const GraphPair& pair, const Correspondence& twins, const ReadAttentions& attentions,
-         const Manifest& relation, Barred barred)
+  IndependenceReader(const GraphPair& pair, const Correspondence& twins,
+                     const ReadAttentions& attentions, const Manifest& relation, Barred barred)
       : barred_(barred),
         pair_(pair),
         graph_(pair.graph()),
@@ -416,7 +416,7 @@ PaddingReach Reach(const GraphPair& pair, const Correspondence& twins,
   }
   if (tokens->is_integer(1)) return {};
   if (tokens->kind() != Kind::kDim) return {"the number of tokens has no name", false};
-  return Reader(pair, twins, attentions, relation, barred).Run();
+  return IndependenceReader(pair, twins, attentions, relation, barred).Run();
 }
 
 }  // namespace

@@ -29,10 +29,10 @@ struct Reading {
   const Facts& facts;       // the extents of the indices
 };
 
-class Reader {
+class SequencesReader {
  public:
-  Reader(const GraphPair& pair, const Correspondence& twins, Equality& equality,
-         const Manifest& relation)
+  SequencesReader(const GraphPair& pair, const Correspondence& twins, Equality& equality,
+                  const Manifest& relation)
       : pair_(pair),
         graph_(pair.graph()),
         forms_(pair.forms()),
@@ -333,7 +333,7 @@ std::string MixedSequences(const GraphPair& pair, const Correspondence& twins, E
   if (sequences == nullptr) return "the number of sequences is not seen";
   if (sequences->kind() == Kind::kInteger) return "";
   if (sequences->kind() != Kind::kDim) return "the number of sequences has no name";
-  return Reader(pair, twins, equality, relation).Run();
+  return SequencesReader(pair, twins, equality, relation).Run();
 }
 
 }  // namespace kvlift

@@ -25,7 +25,7 @@ using sym::Facts;
 namespace {
 
 // The index of the key in an AttentionReading.
-constexpr size_t kKeys = 3;
+constexpr size_t kKeyAxis = 3;
 
 }  // namespace
 
@@ -95,15 +95,15 @@ bool AttentionFacts::ShowsNoOther(const std::string& name, const AttentionReadin
   for (Expr& extent : facts.extents) extent = twins_.Normal(extent, Facts{});
   bool all = true;
   if (const MovedRows left = MovedRows::InFrontOf(rows); !left.empty()) {
-    const Expr seen = left.Theirs(twins_.Normal(before.visible, facts), facts, kKeys);
+    const Expr seen = left.Theirs(twins_.Normal(before.visible, facts), facts, kKeyAxis);
     all &= never("shows no query a key that has left, in the source either", seen,
-                 left.Extents(facts, kKeys));
+                 left.Extents(facts, kKeyAxis));
   }
   if (const MovedRows free = MovedRows::Behind(rows); !free.empty()) {
-    const Facts slots = free.Slots(facts, kKeys);
+    const Facts slots = free.Slots(facts, kKeyAxis);
     const Expr mine = twins_.Translate(after.visible, pool_.Index(0), slots);
-    all &= never("shows no query a slot without a row", free.Mine(mine, facts, kKeys),
-                 free.Extents(facts, kKeys));
+    all &= never("shows no query a slot without a row", free.Mine(mine, facts, kKeyAxis),
+                 free.Extents(facts, kKeyAxis));
   }
   return all;
 }
@@ -117,7 +117,7 @@ std::string AttentionFacts::OtherExtents(const AttentionReading& before,
   };
   for (size_t k = 0; k < std::size(kNames); ++k) {
     const Expr mine = after.extents.extents[k], theirs = before.extents.extents[k];
-    if (k == kKeys || is_same(mine, theirs)) continue;
+    if (k == kKeyAxis || is_same(mine, theirs)) continue;
     return fmt::format("it has {} {} instead of {}", facts_->Text(mine), kNames[k],
                        facts_->Text(theirs));
   }
@@ -154,10 +154,10 @@ bool AttentionFacts::RestOnHiding(const std::string& name, const AttentionReadin
   // A bias may hide all keys of a query.
   const bool plain = before.bias.empty() && after.bias.empty();
   if (plain && SeesAKey(pool_, visible, facts)) return true;
-  const std::string unseen = moved
-                                 ? ""
-                                 : QueryWithoutKeys(pool_, visible, twins_.past(),
-                                                    facts.extents[kKeys - 1], facts.extents[kKeys]);
+  const std::string unseen =
+      moved ? ""
+            : QueryWithoutKeys(pool_, visible, twins_.past(), facts.extents[kKeyAxis - 1],
+                               facts.extents[kKeyAxis]);
   if (!unseen.empty()) {
     facts_->Add(name, "leaves each query a key", "there is none: " + unseen);
     return false;
@@ -165,8 +165,8 @@ bool AttentionFacts::RestOnHiding(const std::string& name, const AttentionReadin
   twins_.RestOn({AssumptionKind::kVisibleKey, name,
                  fmt::format("each query of {} sees a key", name), AssumptionSource::kHost});
   if (!moved && ReadsOnlyInputs(visible) &&
-      PaddingHidesAllKeys(pool_, visible, twins_.past(), facts.extents[kKeys - 1],
-                          facts.extents[kKeys])) {
+      PaddingHidesAllKeys(pool_, visible, twins_.past(), facts.extents[kKeyAxis - 1],
+                          facts.extents[kKeyAxis])) {
     twins_.RestOn({AssumptionKind::kPadding, name,
                    fmt::format("no padding hides all keys of a token in {}", name),
                    AssumptionSource::kHost});
@@ -185,14 +185,14 @@ bool AttentionFacts::CompareKeys(const std::string& name, const AttentionReading
   const Expr sequence = pool_.Index(0);
   const auto own = [&](Expr e, const Facts& where) {
     if (rows == nullptr) return twins_.Translate(e, sequence, where);
-    return rows->Mine(twins_.Translate(e, sequence, rows->Slots(where, kKeys)), where, kKeys);
+    return rows->Mine(twins_.Translate(e, sequence, rows->Slots(where, kKeyAxis)), where, kKeyAxis);
   };
   const auto other = [&](Expr e, const Facts& where) {
     const Expr theirs = twins_.Normal(e, where);
-    return rows == nullptr ? theirs : rows->Theirs(theirs, where, kKeys);
+    return rows == nullptr ? theirs : rows->Theirs(theirs, where, kKeyAxis);
   };
   const auto looked = [&](const Facts& where) {
-    return rows == nullptr ? where : rows->Extents(where, kKeys);
+    return rows == nullptr ? where : rows->Extents(where, kKeyAxis);
   };
   Facts facts = before.extents;
   for (Expr& extent : facts.extents) extent = twins_.Normal(extent, Facts{});

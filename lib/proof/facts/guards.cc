@@ -7,9 +7,9 @@ using sym::Expr;
 using sym::Facts;
 using sym::Kind;
 
-class Reader {
+class GuardReader {
  public:
-  Reader(const GraphPair& pair, const Correspondence& twins)
+  GuardReader(const GraphPair& pair, const Correspondence& twins)
       : graph_(pair.graph()), forms_(pair.forms()), pool_(forms_.pool()), twins_(twins) {}
 
   // Returns the condition that a node requires, or true.
@@ -55,7 +55,7 @@ class Reader {
 
 Expr GuardsOf(const GraphPair& pair, const Correspondence& twins) {
   sym::Pool& pool = pair.forms().pool();
-  Reader reader(pair, twins);
+  GuardReader reader(pair, twins);
   Expr all = pool.True();
   for (NodeId n = 0; n < pair.graph().num_nodes(); ++n) {
     if (pair.IsOfAfter(n)) all = pool.And(all, reader.Read(n));

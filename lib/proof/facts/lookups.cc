@@ -12,9 +12,9 @@ namespace {
 using sym::Expr;
 using sym::Facts;
 
-class Reader {
+class LookupReader {
  public:
-  Reader(const GraphPair& pair, const Correspondence& twins, Equality& equality)
+  LookupReader(const GraphPair& pair, const Correspondence& twins, Equality& equality)
       : pair_(pair),
         graph_(pair.graph()),
         forms_(pair.forms()),
@@ -226,7 +226,7 @@ class Reader {
 
 UnmetConditions LookupsOutside(const GraphPair& pair, const Correspondence& twins,
                                Equality& equality) {
-  return Reader(pair, twins, equality).Run();
+  return LookupReader(pair, twins, equality).Run();
 }
 
 }  // namespace kvlift

@@ -14,7 +14,7 @@ namespace kvlift {
 namespace {
 
 // The largest number of source nodes that are compared with one node.
-constexpr size_t kMostTried = 32;
+constexpr size_t kMostMatches = 32;
 
 Grounds DoubtedGrounds() {
   Grounds grounds;
@@ -138,7 +138,7 @@ void Matches::AddCandidate(NodeId node, NodeId other, bool taken,
                     graph_.node(other).op_type() == graph_.node(node).op_type() &&
                     taken_.contains(graph_.outputs(other)[0]) == taken &&
                     std::find(found->begin(), found->end(), other) == found->end();
-  if (fits && found->size() < kMostTried) found->push_back(other);
+  if (fits && found->size() < kMostMatches) found->push_back(other);
 }
 
 void Matches::SetTwins(NodeId mine, NodeId theirs, Sameness same, const Grounds& grounds) {

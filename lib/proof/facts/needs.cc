@@ -16,9 +16,9 @@ namespace {
 using sym::Expr;
 using sym::Facts;
 
-class Reader {
+class NeedReader {
  public:
-  Reader(sym::Forms& forms, NodeId node)
+  NeedReader(sym::Forms& forms, NodeId node)
       : forms_(forms), graph_(forms.graph()), pool_(forms.pool()), node_(node) {}
 
   std::vector<Need> Run() {
@@ -158,7 +158,7 @@ class Reader {
 
 }  // namespace
 
-std::vector<Need> NeedsOf(sym::Forms& forms, NodeId node) { return Reader(forms, node).Run(); }
+std::vector<Need> NeedsOf(sym::Forms& forms, NodeId node) { return NeedReader(forms, node).Run(); }
 
 bool StatesAllNeeds(sym::Forms& forms, NodeId node) {
   static const auto& stated = *new absl::flat_hash_set<std::string>({"DequantizeLinear",

@@ -17,9 +17,9 @@ using sym::Facts;
 
 namespace {
 
-class Reader {
+class ConditionReader {
  public:
-  Reader(const GraphPair& pair, const Correspondence& twins, Equality& equality)
+  ConditionReader(const GraphPair& pair, const Correspondence& twins, Equality& equality)
       : pair_(pair),
         graph_(pair.graph()),
         forms_(pair.forms()),
@@ -357,7 +357,7 @@ bool HoldsInEveryStep(sym::Forms& forms, Expr condition, Expr past) {
 
 UnmetConditions UnmetConditionsOf(const GraphPair& pair, const Correspondence& twins,
                                   Equality& equality) {
-  return Reader(pair, twins, equality).Run();
+  return ConditionReader(pair, twins, equality).Run();
 }
 
 bool MayDiffer(const GraphPair& pair, const Correspondence& twins, Equality& equality,

@@ -15,8 +15,8 @@ using sym::Expr;
 using sym::Form;
 using sym::Kind;
 
-constexpr int kMostSteps = 64;
-constexpr double kSmall = 100;  // representable in all integer types of at least 8 bits
+constexpr int kDeepestNumber = 64;
+constexpr double kSmallNumber = 100;  // representable in all integer types of at least 8 bits
 
 std::optional<double> Computed(sym::Forms& forms, NodeId n, int depth);
 
@@ -32,7 +32,7 @@ std::optional<double> PassedNumber(const sym::PassedOperand& passed, int32_t to,
   if (passed.fidelity == sym::Fidelity::kExact) return x;
   if (IsFloatType(to)) return Rounded(to, x);
   const bool whole = IsIntegerType(to) && ElementBits(to) >= 8;
-  return whole && x >= 0 && x < kSmall ? std::optional(std::trunc(x)) : std::nullopt;
+  return whole && x >= 0 && x < kSmallNumber ? std::optional(std::trunc(x)) : std::nullopt;
 }
 
 std::optional<double> Scalar(sym::Forms& forms, ValueId v, int depth) {
@@ -50,7 +50,7 @@ std::optional<double> Scalar(sym::Forms& forms, ValueId v, int depth) {
   if (form.element->kind() == Kind::kFloat) return form.element->float_value();
   if (form.element->kind() == Kind::kInteger) return static_cast<double>(form.element->value());
   const NodeId n = forms.graph().producer(v);
-  return n == kNoNode || depth > kMostSteps ? std::nullopt : Computed(forms, n, depth + 1);
+  return n == kNoNode || depth > kDeepestNumber ? std::nullopt : Computed(forms, n, depth + 1);
 }
 
 std::optional<double> Computed(sym::Forms& forms, NodeId n, int depth) {

@@ -25,9 +25,10 @@ Shapes ShapesOf(const onnx::ModelProto& model) {
   return shapes;
 }
 
-class Finder {
+class FrozenSizeFinder {
  public:
-  Finder(const onnx::ModelProto& before, const onnx::ModelProto& after, const Manifest& relation)
+  FrozenSizeFinder(const onnx::ModelProto& before, const onnx::ModelProto& after,
+                   const Manifest& relation)
       : names_(NamesOfSizesIn(before.graph())),
         theirs_(ShapesOf(before)),
         mine_(ShapesOf(after)),
@@ -100,7 +101,7 @@ class Finder {
 
 std::vector<NamedSize> FrozenSizesOf(const onnx::ModelProto& before, const onnx::ModelProto& after,
                                      const Manifest& relation) {
-  return Finder(before, after, relation).Run();
+  return FrozenSizeFinder(before, after, relation).Run();
 }
 
 std::vector<NamedSize> FixedSizesOf(const onnx::ModelProto& model) {

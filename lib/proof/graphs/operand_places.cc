@@ -32,9 +32,9 @@ const absl::flat_hash_map<std::string_view, std::vector<int>>& RowOperands() {
   return kOperands;
 }
 
-class Reader {
+class PlaceReader {
  public:
-  Reader(sym::Forms& forms, NodeId node, int output)
+  PlaceReader(sym::Forms& forms, NodeId node, int output)
       : forms_(forms),
         graph_(forms.graph()),
         pool_(forms.pool()),
@@ -438,7 +438,7 @@ bool IsElementwise(const Graph& graph, NodeId node) {
 }
 
 std::optional<std::vector<OperandPlace>> OperandPlaces(sym::Forms& forms, NodeId node, int output) {
-  return Reader(forms, node, output).Run();
+  return PlaceReader(forms, node, output).Run();
 }
 
 }  // namespace kvlift

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kMostCaches = 12;  // in a layer, or in a few layers that alternate
 constexpr size_t kMostCuts = 8;
-constexpr int kMostTried = 64;       // candidate runs of layers
+constexpr int kMostRunsTried = 64;   // candidate runs of layers
 constexpr int64_t kMostLooks = 200;  // comparisons of nodes, per node of the graph
 
 std::vector<ValueId> Presents(const Graph& graph, const Manifest& relation, bool source) {
@@ -21,9 +21,9 @@ std::vector<ValueId> Presents(const Graph& graph, const Manifest& relation, bool
 }
 
 // Searches for layers that are equal in both models.
-class Finder {
+class LayerPairFinder {
  public:
-  Finder(const LayeredModel& before, const LayeredModel& after, const Manifest& relation)
+  LayerPairFinder(const LayeredModel& before, const LayeredModel& after, const Manifest& relation)
       : before_(before), after_(after), relation_(relation) {}
 
   // Tries the distances between nodes that write caches as the length of a layer, from the last
@@ -46,7 +46,7 @@ class Finder {
         if (looked_ / kMostLooks > s.size()) return std::nullopt;
         if (to - from < length || !seen.insert({from, length}).second) continue;
         if (auto found = InStretch(from, to, length)) return found;
-        if (tried_ >= kMostTried) return std::nullopt;
+        if (tried_ >= kMostRunsTried) return std::nullopt;
       }
     }
     return std::nullopt;
@@ -71,7 +71,7 @@ class Finder {
       const int first = from + (cut - from) % length;
       for (int begin : {first, first + length}) {
         const int count = (to + length - begin) / length;
-        if (count < 2 || ++tried_ > kMostTried) break;
+        if (count < 2 || ++tried_ > kMostRunsTried) break;
         if (auto found = At(begin, length, count)) return found;
       }
     }
@@ -151,7 +151,7 @@ LayeredModel::LayeredModel(const Graph& model, const Manifest& relation, bool so
 
 std::optional<LayerPair> FindLayers(const LayeredModel& before, const LayeredModel& after,
                                     const Manifest& relation) {
-  return Finder(before, after, relation).Run();
+  return LayerPairFinder(before, after, relation).Run();
 }
 
 }  // namespace kvlift

@@ -127,12 +127,12 @@ using onnx::TensorProto;
 
 // Integer constants up to this size hold shapes, axes and the like; they must be equal in all
 // layers.
-constexpr int64_t kMostIndices = 64;
+constexpr int64_t kMostConstantElements = 64;
 
-class Reader {
+class LayerReader {
  public:
-  Reader(const Sequence& sequence, int begin, int length,
-         const absl::flat_hash_set<ValueId>& caches)
+  LayerReader(const Sequence& sequence, int begin, int length,
+              const absl::flat_hash_set<ValueId>& caches)
       : sequence_(sequence), graph_(sequence.graph()), caches_(caches) {
     layers_.begin = begin;
     layers_.length = length;
@@ -242,7 +242,8 @@ class Reader {
     if (IsRead(a) && IsRead(b)) {
       if (SameData(a, b)) return true;
       const auto size = NumElements(a);
-      if (!size.ok() || *size <= (IsFloatType(a.data_type()) ? 1 : kMostIndices)) return false;
+      if (!size.ok() || *size <= (IsFloatType(a.data_type()) ? 1 : kMostConstantElements))
+        return false;
     }
     layers_.open.insert(x);
     return true;
@@ -301,7 +302,7 @@ class Reader {
 
 std::optional<Layers> ReadLayers(const Sequence& sequence, int begin, int length, int count,
                                  const absl::flat_hash_set<ValueId>& caches) {
-  return Reader(sequence, begin, length, caches).Run(count);
+  return LayerReader(sequence, begin, length, caches).Run(count);
 }
 
 }  // namespace kvlift

@@ -14,7 +14,7 @@ using sym::Expr;
 using sym::Facts;
 using sym::Kind;
 
-constexpr int kMostSteps = 64;
+constexpr int kDeepestMask = 64;
 
 std::optional<Hiding> ByNumber(double number, Expr where) {
   if (!HidesKey(number)) return std::nullopt;
@@ -29,7 +29,7 @@ class Splitter {
       : forms_(forms), pool_(forms.pool()), facts_(facts), grounds_(grounds) {}
 
   bool Read(Expr e, int depth) {
-    if (e == nullptr || depth > kMostSteps) return false;
+    if (e == nullptr || depth > kDeepestMask) return false;
     if (const auto hiding = HiddenBy(pool_, e)) return Hide(*hiding, hiding->where);
     if (e->kind() == Kind::kSelect) {
       const Expr c = e->args()[0];

@@ -10,7 +10,7 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
-constexpr int kMostSteps = 16;
+constexpr int kMostGuardSteps = 16;
 
 struct NanTest {
   Expr tested = nullptr;
@@ -19,7 +19,7 @@ struct NanTest {
 
 NanTest ReadTest(sym::Forms& forms, Expr condition) {
   NanTest test;
-  for (int k = 0; k < kMostSteps; ++k) {
+  for (int k = 0; k < kMostGuardSteps; ++k) {
     if (condition->kind() == Kind::kNot || condition->kind() == Kind::kEq) {
       condition = condition->args()[0];
       test.is_nan = !test.is_nan;
@@ -41,7 +41,7 @@ NanTest ReadTest(sym::Forms& forms, Expr condition) {
 
 // Returns the element before any exact casts.
 Expr Origin(sym::Forms& forms, Expr e, Grounds* grounds) {
-  for (int k = 0; k < kMostSteps; ++k) {
+  for (int k = 0; k < kMostGuardSteps; ++k) {
     const Expr inner = BeforeExactCast(forms, e, sym::Facts{}, grounds);
     if (inner == nullptr) break;
     e = inner;

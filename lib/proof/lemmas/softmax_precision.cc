@@ -5,7 +5,7 @@
 namespace kvlift {
 namespace {
 
-constexpr int kMostSteps = 8;
+constexpr int kMostCasts = 8;
 
 bool RoundsTo(sym::Forms& forms, NodeId node, int32_t type) {
   const auto passed = sym::PassedThrough(forms, node);
@@ -22,7 +22,7 @@ bool ReadsSoftmax(sym::Forms& forms, NodeId node) {
     const bool clears = first == kNoNode || graph.constant(graph.inputs(from)[1]) != nullptr;
     from = clears ? graph.producer(graph.inputs(from)[2]) : first;
   }
-  for (int k = 0; from != kNoNode && k < kMostSteps; ++k) {
+  for (int k = 0; from != kNoNode && k < kMostCasts; ++k) {
     if (graph.Is(from, "Softmax")) return true;
     const ValueId operand = sym::ExactOperand(forms, from);
     from = operand == kNoValue ? kNoNode : graph.producer(operand);

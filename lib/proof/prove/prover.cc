@@ -36,7 +36,7 @@ namespace {
 using sym::Expr;
 
 // The largest number of source attentions that are compared with one attention.
-constexpr size_t kMostTried = 8;
+constexpr size_t kMostFreeTried = 8;
 
 // Returns true if sequences have to be shown not to influence each other. They do not have to be if
 // both models run all sequences at once: with one common length, or with the same lengths given to
@@ -327,7 +327,7 @@ class Prover {
     std::stable_partition(free.begin(), free.end(), [&](const SourceAttention* other) {
       return ReadsSameCache(after, other->reading);
     });
-    if (free.size() > kMostTried) free.resize(kMostTried);
+    if (free.size() > kMostFreeTried) free.resize(kMostFreeTried);
     for (const SourceAttention* other : free) {
       facts_.Shorten(facts);
       if (ProveSame(name, result, other->result, other->reading, after)) return true;

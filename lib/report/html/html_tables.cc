@@ -7,7 +7,7 @@
 namespace kvlift::html {
 namespace {
 
-constexpr size_t kMaxCellBytes = 400;
+constexpr size_t kMaxHtmlCellBytes = 400;
 // Longer tables are cut; programs read them from the JSON.
 constexpr size_t kMaxRows = 1500;
 
@@ -67,7 +67,7 @@ ReportTable WithoutEmptyColumns(ReportTable table) {
 
 }  // namespace
 
-std::string Text(std::string_view text) { return EscapeMarkup(Shorten(text, kMaxCellBytes)); }
+std::string Text(std::string_view text) { return EscapeMarkup(Shorten(text, kMaxHtmlCellBytes)); }
 
 std::string TableMarkup(const ReportTable& whole) {
   if (whole.rows.empty()) return {};

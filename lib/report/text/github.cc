@@ -11,7 +11,7 @@ std::string_view Command(Level level) {
 }
 
 // GitHub cuts longer lines of a log silently.
-constexpr size_t kMaxBytes = 4096;
+constexpr size_t kMaxLogLineBytes = 4096;
 
 std::string Title(const Finding& finding) {
   const FindingInfo* info = FindFinding(finding.code);
@@ -24,9 +24,9 @@ std::string GithubAnnotations(absl::Span<const Diagnostic> diagnostics) {
   std::string text;
   for (const Diagnostic& d : diagnostics) {
     text += fmt::format("::{} file={},title={}::{}\n", Command(d.level),
-                        EscapeGithubProperty(Shorten(d.path, kMaxBytes)),
+                        EscapeGithubProperty(Shorten(d.path, kMaxLogLineBytes)),
                         EscapeGithubProperty(Title(d.finding)),
-                        EscapeGithubData(Shorten(OneLine(d.finding), kMaxBytes)));
+                        EscapeGithubData(Shorten(OneLine(d.finding), kMaxLogLineBytes)));
   }
   return text;
 }

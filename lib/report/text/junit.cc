@@ -8,18 +8,18 @@
 namespace kvlift {
 namespace {
 
-constexpr size_t kMaxTextBytes = 16384;
+constexpr size_t kMaxJunitBytes = 16384;
 
-std::string Text(std::string_view text) { return EscapeMarkup(Shorten(text, kMaxTextBytes)); }
+std::string JunitText(std::string_view text) { return EscapeMarkup(Shorten(text, kMaxJunitBytes)); }
 
 // Escapes a text line by line, so that line breaks are kept.
-std::string Lines(const std::string& text) {
+std::string JunitLines(const std::string& text) {
   std::string out;
   size_t begin = 0;
   for (size_t end = 0; end != std::string::npos; begin = end + 1) {
     end = text.find('\n', begin);
     if (begin > 0) out += '\n';
-    out += Text(std::string_view(text).substr(begin, end - begin));
+    out += JunitText(std::string_view(text).substr(begin, end - begin));
     if (end == std::string::npos) break;
   }
   return out;
@@ -29,30 +29,30 @@ struct Counts {
   size_t tests = 0, failures = 0, errors = 0, skipped = 0;
 
   void Add(const TestSuite& suite) {
-    const auto count = [&](Outcome outcome) {
+    const auto count = [&](CaseOutcome outcome) {
       return static_cast<size_t>(
           std::count_if(suite.cases.begin(), suite.cases.end(),
                         [&](const TestCase& c) { return c.outcome == outcome; }));
     };
     tests += suite.cases.size();
-    failures += count(Outcome::kFailed);
-    errors += count(Outcome::kError);
-    skipped += count(Outcome::kSkipped);
+    failures += count(CaseOutcome::kFailed);
+    errors += count(CaseOutcome::kError);
+    skipped += count(CaseOutcome::kSkipped);
   }
 };
 
 std::string CaseXml(const TestCase& c) {
-  const std::string head =
-      fmt::format("    <testcase classname=\"{}\" name=\"{}\"", Text(c.group), Text(c.name));
-  if (c.outcome == Outcome::kPassed) return head + "/>\n";
-  if (c.outcome == Outcome::kSkipped) {
-    return head +
-           fmt::format(">\n      <skipped message=\"{}\"/>\n    </testcase>\n", Text(c.message));
+  const std::string head = fmt::format("    <testcase classname=\"{}\" name=\"{}\"",
+                                       JunitText(c.group), JunitText(c.name));
+  if (c.outcome == CaseOutcome::kPassed) return head + "/>\n";
+  if (c.outcome == CaseOutcome::kSkipped) {
+    return head + fmt::format(">\n      <skipped message=\"{}\"/>\n    </testcase>\n",
+                              JunitText(c.message));
   }
-  const std::string_view element = c.outcome == Outcome::kFailed ? "failure" : "error";
+  const std::string_view element = c.outcome == CaseOutcome::kFailed ? "failure" : "error";
   return head +
          fmt::format(">\n      <{0} type=\"{1}\" message=\"{2}\">{3}</{0}>\n    </testcase>\n",
-                     element, Text(c.type), Text(c.message), Lines(c.detail));
+                     element, JunitText(c.type), JunitText(c.message), JunitLines(c.detail));
 }
 
 }  // namespace
@@ -66,7 +66,7 @@ std::string JunitXml(absl::Span<const TestSuite> suites) {
     all.Add(suite);
     body += fmt::format(
         "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\">\n",
-        Text(suite.name), own.tests, own.failures, own.errors, own.skipped);
+        JunitText(suite.name), own.tests, own.failures, own.errors, own.skipped);
     for (const TestCase& c : suite.cases) body += CaseXml(c);
     body += "  </testsuite>\n";
   }

@@ -9,12 +9,12 @@
 namespace kvlift {
 
 // kFailed: the check was made and does not hold. kError: the check could not be made.
-enum class Outcome { kPassed, kFailed, kError, kSkipped };
+enum class CaseOutcome { kPassed, kFailed, kError, kSkipped };
 
 struct TestCase {
   std::string group;  // JUnit's class name
   std::string name;
-  Outcome outcome = Outcome::kPassed;
+  CaseOutcome outcome = CaseOutcome::kPassed;
   std::string type = {};     // code of a finding, for failures and errors; else empty
   std::string message = {};  // one line
   std::string detail = {};   // any number of lines

@@ -15,11 +15,11 @@ namespace {
 using nlohmann::ordered_json;
 
 // Services refuse logs of several megabytes, and names can have any length.
-constexpr size_t kMaxTextBytes = 4096;
+constexpr size_t kMaxSarifBytes = 4096;
 constexpr size_t kMaxNodes = 16;
 
-std::string Text(std::string_view text) {
-  return ToValidUtf8(Shorten(EscapeTerminal(text), kMaxTextBytes));
+std::string SarifText(std::string_view text) {
+  return ToValidUtf8(Shorten(EscapeTerminal(text), kMaxSarifBytes));
 }
 
 std::string_view LevelName(Level level) {
@@ -58,7 +58,7 @@ ordered_json Location(const Diagnostic& d) {
   ordered_json nodes = ordered_json::array();
   for (const std::string& node : d.finding.nodes) {
     if (nodes.size() == kMaxNodes) break;
-    nodes.push_back({{"fullyQualifiedName", Text(node)}, {"kind", "element"}});
+    nodes.push_back({{"fullyQualifiedName", SarifText(node)}, {"kind", "element"}});
   }
   if (!nodes.empty()) location["logicalLocations"] = std::move(nodes);
   return location;
@@ -68,14 +68,14 @@ ordered_json Result(const Diagnostic& d, size_t rule) {
   return {{"ruleId", d.finding.code},
           {"ruleIndex", rule},
           {"level", LevelName(d.level)},
-          {"message", {{"text", Text(OneLine({"", d.finding.text, d.finding.nodes, {}}))}}},
+          {"message", {{"text", SarifText(OneLine({"", d.finding.text, d.finding.nodes, {}}))}}},
           {"locations", ordered_json::array({Location(d)})},
           {"partialFingerprints", {{"kvliftFinding/v1", Fingerprint(d.finding)}}}};
 }
 
 ordered_json Notification(const Diagnostic& d) {
   return {{"level", LevelName(d.level)},
-          {"message", {{"text", Text(OneLine(d.finding))}}},
+          {"message", {{"text", SarifText(OneLine(d.finding))}}},
           {"locations", ordered_json::array({Location(d)})}};
 }
 

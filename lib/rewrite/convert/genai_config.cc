@@ -57,10 +57,10 @@ std::optional<int64_t> NumberIn(const std::string& name, const Numbered& like) {
   return std::nullopt;
 }
 
-using Names = std::vector<std::string>;  // by layer
+using NameList = std::vector<std::string>;  // by layer
 
 // Returns the patterns that give all the names, each with the numbers for them.
-std::vector<std::pair<std::string, std::vector<int64_t>>> PatternsOf(const Names& names) {
+std::vector<std::pair<std::string, std::vector<int64_t>>> PatternsOf(const NameList& names) {
   std::vector<std::pair<std::string, std::vector<int64_t>>> patterns;
   if (names.empty()) return patterns;
   for (const Numbered& candidate : Readings(names.front())) {
@@ -75,10 +75,10 @@ std::vector<std::pair<std::string, std::vector<int64_t>>> PatternsOf(const Names
 }
 
 // Returns one pattern for each list, all with the same number for a layer; empty if there are none.
-std::vector<std::string> CommonPatterns(const std::vector<Names>& lists) {
+std::vector<std::string> CommonPatterns(const std::vector<NameList>& lists) {
   for (const auto& [first, numbers] : PatternsOf(lists.front())) {
     std::vector<std::string> chosen;
-    for (const Names& names : lists) {
+    for (const NameList& names : lists) {
       for (const auto& [pattern, taken] : PatternsOf(names)) {
         if (taken != numbers) continue;
         chosen.push_back(pattern);
@@ -93,7 +93,7 @@ std::vector<std::string> CommonPatterns(const std::vector<Names>& lists) {
 // Adds the patterns of cache names; none if the names follow no pattern, which genai has no key
 // for.
 void NameCaches(const Manifest& manifest, ordered_json& decoder) {
-  Names past_keys, past_values, present_keys, present_values;
+  NameList past_keys, past_values, present_keys, present_values;
   for (const ManifestCache& cache : manifest.caches) {
     const bool key = cache.role == CacheRole::kKey;
     (key ? past_keys : past_values).push_back(cache.input);

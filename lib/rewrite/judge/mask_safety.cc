@@ -16,7 +16,7 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
-constexpr int kMaxSearched = 48;
+constexpr int kMaxMasksSearched = 48;
 
 // Returns true if `part`, which says that an expression is <= 0 or == 0, implies value <= bound.
 bool Says(sym::Pool& pool, Expr part, Expr value, Expr bound, const sym::Facts& facts) {
@@ -187,7 +187,7 @@ bool MayHideLater(const PlanBasis& s, NodeId attention) {
   const NodeId behind = SoftmaxBehind(s.graph, attention);
   std::deque<NodeId> queue = {behind == kNoNode ? attention : behind};
   absl::flat_hash_set<NodeId> seen = {queue.front()};
-  for (int k = 0; k < kMaxSearched && !queue.empty(); ++k) {
+  for (int k = 0; k < kMaxMasksSearched && !queue.empty(); ++k) {
     const NodeId n = queue.front();
     queue.pop_front();
     const auto inputs = s.graph.inputs(n);

@@ -13,7 +13,7 @@ PlanBasis::PlanBasis(const Analysis& analysis, const std::vector<PlannedCache>& 
       graph(*analysis.graph),
       forms(*analysis.forms),
       pool(forms.pool()),
-      derived(resolved.control == Control::kDerived),
+      derived(resolved.control == kvlift::Control::kDerived),
       uniform(derived || chosen != Scheme::kPerSequence),
       keep_unguarded(chosen == Scheme::kUniformKeepUnguarded),
       probe(forms) {

@@ -18,7 +18,7 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
-enum Input {
+enum GroupQueryInput {
   kQuery,
   kKey,
   kValue,
@@ -56,7 +56,7 @@ Heads ReadHeads(Lowering& l, NodeId n) {
 }
 
 // Returns why the node is not lowered; empty if it is.
-std::string WhyNot(Lowering& l, NodeId n, const Heads& heads) {
+std::string WhyNotGroupQuery(Lowering& l, NodeId n, const Heads& heads) {
   const auto& node = l.graph().node(n);
   for (const auto& attribute : node.attribute()) {
     static constexpr std::string_view kRead[] = {"num_heads",
@@ -268,7 +268,7 @@ void Rotate(Lowering& l, NodeId n, const Heads& h, Projections* p) {
   }
 }
 
-std::string Mask(Lowering& l, NodeId n, const std::string& queries) {
+std::string GroupQueryMask(Lowering& l, NodeId n, const std::string& queries) {
   NodeBuilder& nodes = l.nodes();
   const auto& node = l.graph().node(n);
   std::string seen = l.CausalOrder(l.in(n, kPastKey), queries);
@@ -385,7 +385,7 @@ bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
   if (heads.size > 0) {
     why = ReadStoredRows(l, n, heads.kv, heads.size, &heads.key, &heads.value);
   }
-  if (why.empty()) why = WhyNot(l, n, heads);
+  if (why.empty()) why = WhyNotGroupQuery(l, n, heads);
   if (why.empty()) why = CheckLengths(l, n, &masks);
   if (!why.empty()) {
     l.Refuse(n, why);
@@ -408,7 +408,7 @@ bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
     const float value = FloatAttribute(node, name, 0.0F);
     if (value != 0.0F) attributes.push_back(MakeAttribute(name, value));
   }
-  const std::string mask = Mask(l, n, p.q);
+  const std::string mask = GroupQueryMask(l, n, p.q);
   l.patch().remove_nodes.insert(n);
   const int32_t computed = narrow ? int32_t{onnx::TensorProto::FLOAT} : type;
   std::string y = HasSink(l, n)

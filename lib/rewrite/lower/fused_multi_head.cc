@@ -9,10 +9,20 @@
 namespace kvlift::fused {
 namespace {
 
-enum Input { kQuery, kKey, kValue, kBias, kPadding, kScoreBias, kPastKey, kPastValue, kPastLength };
+enum MultiHeadInput {
+  kQuery,
+  kKey,
+  kValue,
+  kBias,
+  kPadding,
+  kScoreBias,
+  kPastKey,
+  kPastValue,
+  kPastLength
+};
 
 // Returns why the node is not lowered; empty if it is.
-std::string WhyNot(Lowering& l, NodeId n) {
+std::string WhyNotMultiHead(Lowering& l, NodeId n) {
   const auto& node = l.graph().node(n);
   if (IntAttribute(node, "num_heads", 0) < 1) return "needs num_heads";
   if (!l.has(n, kKey) || !l.has(n, kValue) || l.Rank(n, kQuery) != 3 || l.Rank(n, kKey) != 3 ||
@@ -62,7 +72,7 @@ std::string Projected(Lowering& l, NodeId n, size_t input, int64_t first, std::s
 }
 
 // Returns the mask operand of Attention, a float or a bool mask; empty if there is none.
-std::string Mask(Lowering& l, NodeId n, const std::string& queries) {
+std::string MultiHeadMask(Lowering& l, NodeId n, const std::string& queries) {
   const auto& node = l.graph().node(n);
   NodeBuilder& nodes = l.nodes();
   const int32_t type = l.Type(n, kQuery);
@@ -101,7 +111,7 @@ bool LowerMultiHeadAttention(Lowering& l, NodeId n) {
   const auto& node = l.graph().node(n);
   if (node.domain() != "com.microsoft" || node.op_type() != "MultiHeadAttention") return false;
   if (!ReadsPast(l, n)) return false;
-  if (const std::string why = WhyNot(l, n); !why.empty()) {
+  if (const std::string why = WhyNotMultiHead(l, n); !why.empty()) {
     l.Refuse(n, why);
     return true;
   }
@@ -130,7 +140,7 @@ bool LowerMultiHeadAttention(Lowering& l, NodeId n) {
   put(kPastKey, 1, "present_key", &k);
   put(kPastValue, 2, "present_value", &v);
   NodeBuilder::Inputs inputs = {q, k, v};
-  if (const std::string mask = Mask(l, n, q); !mask.empty()) inputs.push_back(mask);
+  if (const std::string mask = MultiHeadMask(l, n, q); !mask.empty()) inputs.push_back(mask);
   NodeBuilder::Attributes attributes;
   if (const float scale = FloatAttribute(node, "scale", 0.0F); scale != 0.0F) {
     attributes.push_back(MakeAttribute("scale", scale));

@@ -15,14 +15,14 @@ namespace kvlift {
 namespace {
 
 using sym::Expr;
-using Slots = KeyValueCacheSlots;
+using CacheSlots = KeyValueCacheSlots;
 
 constexpr int64_t kPieces = 0;  // the cache_mode of rows in one piece
 
 }  // namespace
 
 std::string OneSequence::ShapeMisfit(NodeId n) {
-  const Slots slots = Slots::Of(graph_.node(n));
+  const CacheSlots slots = CacheSlots::Of(graph_.node(n));
   const auto is = [&](int operand, int64_t size) {
     const sym::Form& form = forms_.Of(graph_.inputs(n)[static_cast<size_t>(operand)]);
     return form.known_rank && form.shape.size() == 1 && form.shape[0]->is_integer(size);
@@ -36,7 +36,7 @@ std::string OneSequence::ShapeMisfit(NodeId n) {
 }
 
 std::string OneSequence::Misfit(NodeId n) {
-  const Slots slots = Slots::Of(graph_.node(n));
+  const CacheSlots slots = CacheSlots::Of(graph_.node(n));
   const auto operands = graph_.inputs(n);
   for (const int k : {slots.seqstarts, slots.kvstarts, slots.cachestarts, slots.start}) {
     if (operands[static_cast<size_t>(k)] == kNoValue) return "needs all operands up to the cache";
@@ -45,7 +45,7 @@ std::string OneSequence::Misfit(NodeId n) {
     return "needs the rows of a sequence in one piece (cache_mode 0), found pages";
   }
   if (std::string text = ShapeMisfit(n); !text.empty()) return text;
-  const sym::Form rows = forms_.Of(operands[Slots::kKey]);
+  const sym::Form rows = forms_.Of(operands[CacheSlots::kKey]);
   if (!rows.known_rank || rows.shape.size() != 3) return "needs rows [S, Nk, D]";
   start_ = operands[static_cast<size_t>(slots.start)];
   new_rows_ = rows.shape[0];
@@ -115,7 +115,7 @@ bool OneSequence::ComesFromGiven(ValueId v) const {
 
 // Drops the inputs for the lengths of the longest sequences, if only these nodes read them.
 void OneSequence::DropUnread(NodeId n) {
-  const Slots slots = Slots::Of(graph_.node(n));
+  const CacheSlots slots = CacheSlots::Of(graph_.node(n));
   for (const auto& [operand, required] : {std::pair(slots.start + 1, DroppedValue::kMostNewRows),
                                           std::pair(slots.start + 2, DroppedValue::kMostRows)}) {
     const ValueId v = graph_.inputs(n)[static_cast<size_t>(operand)];

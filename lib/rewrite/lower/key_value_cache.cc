@@ -16,9 +16,9 @@ namespace {
 
 using onnx::NodeProto;
 using onnx::TensorProto;
-using Slots = KeyValueCacheSlots;
+using CacheSlots = KeyValueCacheSlots;
 
-constexpr const char* kRoles[] = {"key", "value"};
+constexpr const char* kRoleNames[] = {"key", "value"};
 
 }  // namespace
 
@@ -55,7 +55,7 @@ void Unpacker::Declare(const Packed& packed) {
     const Settings s(graph_.node(n));
     const PackedLayout layout = PackedLayout::Of(s);
     for (int64_t role = 0; role < 2; ++role) {
-      const std::string suffix = fmt::format(".{}.{}", s.layer, kRoles[role]);
+      const std::string suffix = fmt::format(".{}.{}", s.layer, kRoleNames[role]);
       Part part{Free(graph_.name(packed.past) + suffix),
                 Free(graph_.name(packed.present) + suffix)};
       UnpackedCache cache;
@@ -84,7 +84,7 @@ onnx::ValueInfoProto Unpacker::ValueOf(const Packed& packed, NodeId n, const Set
   onnx::ValueInfoProto value;
   value.set_name(name);
   auto& type = *value.mutable_type()->mutable_tensor_type();
-  type.set_elem_type(forms_.ElementType(graph_.inputs(n)[Slots::kKey]));
+  type.set_elem_type(forms_.ElementType(graph_.inputs(n)[CacheSlots::kKey]));
   for (const char letter : PackedLayout::Of(s).letters) {
     auto& dim = *type.mutable_shape()->add_dim();
     const sym::Expr rows = RowsShape(n)[letter == 'B' ? 0 : letter == 'N' ? 2 : 3];
@@ -110,7 +110,7 @@ void Unpacker::Emit(NodeId n, int number) {
   const auto in = [&](int k) { return graph_.name(graph_.inputs(n)[k]); };
   const std::string start =
       builder_.Add("Reshape", {in(SlotsOf(n).start), builder_.Int64s({1})}, "start");
-  const std::string length = builder_.Extent(in(Slots::kKey), s.joins ? 0 : 1, "length");
+  const std::string length = builder_.Extent(in(CacheSlots::kKey), s.joins ? 0 : 1, "length");
   const std::string end = builder_.Add("Add", {start, length}, "end");
   for (int role = 0; role < 2; ++role) {
     const auto outputs = graph_.outputs(n);
@@ -225,8 +225,8 @@ ValueId PackedPast(const Graph& graph, ValueId present) {
   ValueId v = present;
   for (NodeId n = graph.producer(v); n != kNoNode; n = graph.producer(v)) {
     const int output = graph.output_index(v);
-    if (!IsKeyValueCache(graph.node(n)) || output < Slots::kPresentCache) return kNoValue;
-    const auto input = static_cast<size_t>(Slots::Of(graph.node(n)).Written(output));
+    if (!IsKeyValueCache(graph.node(n)) || output < CacheSlots::kPresentCache) return kNoValue;
+    const auto input = static_cast<size_t>(CacheSlots::Of(graph.node(n)).Written(output));
     if (graph.inputs(n).size() <= input || graph.inputs(n)[input] == kNoValue) return kNoValue;
     v = graph.inputs(n)[input];
   }

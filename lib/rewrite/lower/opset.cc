@@ -23,8 +23,6 @@ using onnx::AttributeProto;
 using onnx::NodeProto;
 using onnx::OpSchema;
 
-bool IsDefaultDomain(const std::string& domain) { return domain.empty() || domain == "ai.onnx"; }
-
 constexpr int64_t kSoftmaxChanged = 13;
 
 const OpSchema* SchemaOf(const std::string& op_type, int64_t version) {

@@ -7,26 +7,28 @@
 namespace kvlift::internal {
 
 using onnx::TensorProto;
-using Slots = KeyValueCacheSlots;
+using CacheSlots = KeyValueCacheSlots;
 
 // Adds the node to its packed tensor. Returns false if the node has no presents, or scales that
 // do not belong to one packed tensor; nothing is lowered then.
 bool Unpacker::Collect(NodeId n) {
   const auto outputs = graph_.outputs(n);
-  if (outputs.size() <= Slots::kPresentCache || outputs[Slots::kPresentCache] == kNoValue) {
+  if (outputs.size() <= CacheSlots::kPresentCache ||
+      outputs[CacheSlots::kPresentCache] == kNoValue) {
     return false;
   }
-  const ValueId past = PackedPast(graph_, outputs[Slots::kPresentCache]);
+  const ValueId past = PackedPast(graph_, outputs[CacheSlots::kPresentCache]);
   if (past == kNoValue) return false;
   auto at = std::find_if(packed_.begin(), packed_.end(),
                          [&](const Packed& packed) { return packed.past == past; });
   if (at == packed_.end()) at = packed_.insert(at, Packed{past, kNoValue, kNoValue, kNoValue, {}});
   at->nodes.push_back(n);
-  at->present = outputs[Slots::kPresentCache];
-  if (outputs.size() <= Slots::kPresentScale || outputs[Slots::kPresentScale] == kNoValue) {
+  at->present = outputs[CacheSlots::kPresentCache];
+  if (outputs.size() <= CacheSlots::kPresentScale ||
+      outputs[CacheSlots::kPresentScale] == kNoValue) {
     return true;
   }
-  const ValueId scales = PackedPast(graph_, outputs[Slots::kPresentScale]);
+  const ValueId scales = PackedPast(graph_, outputs[CacheSlots::kPresentScale]);
   for (const Packed& packed : packed_) {
     const bool own = &packed == &*at;
     if (own ? at->nodes.size() > 1 && packed.scales_past != scales : packed.scales_past == scales) {
@@ -34,7 +36,7 @@ bool Unpacker::Collect(NodeId n) {
     }
   }
   at->scales_past = scales;
-  at->scales_present = outputs[Slots::kPresentScale];
+  at->scales_present = outputs[CacheSlots::kPresentScale];
   return scales != kNoValue;
 }
 
@@ -90,7 +92,7 @@ bool Unpacker::SameStart(NodeId a, NodeId b) {
 
 // Returns true if the chain of layers is the only reader of the node's tensors and presents.
 bool Unpacker::ReadOnce(NodeId n) const {
-  for (const int output : {Slots::kPresentCache, Slots::kPresentScale}) {
+  for (const int output : {CacheSlots::kPresentCache, CacheSlots::kPresentScale}) {
     const auto outputs = graph_.outputs(n);
     if (static_cast<int>(outputs.size()) <= output || outputs[output] == kNoValue) continue;
     if (graph_.uses(outputs[output]).size() != 1) return false;
@@ -106,20 +108,20 @@ bool Unpacker::ReadOnce(NodeId n) const {
 // Returns the shape of the new rows, [B, S, Nk, D]; B is 1 where sequences are joined on one
 // axis.
 std::vector<sym::Expr> Unpacker::RowsShape(NodeId n) {
-  std::vector<sym::Expr> shape = forms_.Of(graph_.inputs(n)[Slots::kKey]).shape;
+  std::vector<sym::Expr> shape = forms_.Of(graph_.inputs(n)[CacheSlots::kKey]).shape;
   if (SlotsOf(n).joins_sequences()) shape.insert(shape.begin(), forms_.pool().Integer(1));
   return shape;
 }
 
 // Returns why the tensors do not fit the rows; empty if they do.
 std::string Unpacker::ShapeMisfit(const Packed& packed, NodeId n, const Settings& s) {
-  for (const int rows : {Slots::kKey, Slots::kValue}) {
+  for (const int rows : {CacheSlots::kKey, CacheSlots::kValue}) {
     const sym::Form& form = forms_.Of(graph_.inputs(n)[rows]);
     const size_t rank = s.joins ? 3 : 4;
     const bool known = form.known_rank && form.shape.size() == rank &&
                        form.shape[rank - 2]->kind() == sym::Kind::kInteger &&
                        form.shape[rank - 1]->kind() == sym::Kind::kInteger;
-    if (!known || form.shape != forms_.Of(graph_.inputs(n)[Slots::kKey]).shape) {
+    if (!known || form.shape != forms_.Of(graph_.inputs(n)[CacheSlots::kKey]).shape) {
       return fmt::format("needs rows [{}, Nk, D] with constant Nk and D, keys and values alike",
                          s.joins ? "S" : "B, S");
     }
@@ -178,8 +180,8 @@ std::string Unpacker::PackedMisfit(ValueId packed, NodeId n, const Settings& s, 
 }
 
 std::string Unpacker::TypeMisfit(const Packed& packed, NodeId n, const Settings& s) {
-  const int32_t rows = forms_.ElementType(graph_.inputs(n)[Slots::kKey]);
-  const int32_t values = forms_.ElementType(graph_.inputs(n)[Slots::kValue]);
+  const int32_t rows = forms_.ElementType(graph_.inputs(n)[CacheSlots::kKey]);
+  const int32_t values = forms_.ElementType(graph_.inputs(n)[CacheSlots::kValue]);
   const int32_t kept = graph_.type(packed.past).elem_type;
   if (s.bits == 0) {
     if (packed.scales_past != kNoValue) return "needs no scales where quant_bit is 0";

@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
+#include "ir/operators/operator_changes.h"
 #include "rewrite/lower/key_value_cache.h"
 #include "rewrite/recognise/append.h"
 #include "rewrite/recognise/attention/attention_search.h"
@@ -20,11 +21,9 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
-bool IsDefaultDomain(const std::string& domain) { return domain.empty() || domain == "ai.onnx"; }
-
 constexpr int kMinCacheRank = 3;
 constexpr size_t kMaxNearMisses = 20;
-constexpr size_t kMaxSearched = 4000;
+constexpr size_t kMaxNodesSearched = 4000;
 
 class Finder {
  public:
@@ -316,7 +315,7 @@ class Finder {
   void ConsiderFlow(ValueId output, int rank) {
     std::deque<ValueId> queue = {output};
     absl::flat_hash_set<ValueId> seen = {output};
-    for (size_t k = 0; !queue.empty() && k < kMaxSearched; ++k) {
+    for (size_t k = 0; !queue.empty() && k < kMaxNodesSearched; ++k) {
       const ValueId v = queue.front();
       queue.pop_front();
       if (v != output && MayBePast(v, output, rank) && MayFlow(v, output)) {
@@ -396,7 +395,7 @@ class Finder {
   ValueId FloatInputBehind(ValueId output) {
     std::deque<ValueId> queue = {output};
     absl::flat_hash_set<ValueId> seen = {output};
-    for (size_t k = 0; !queue.empty() && k < kMaxSearched; ++k) {
+    for (size_t k = 0; !queue.empty() && k < kMaxNodesSearched; ++k) {
       const ValueId v = queue.front();
       queue.pop_front();
       if (v != output && graph_.is_graph_input(v) && RankOf(v) == 2 &&

@@ -12,9 +12,9 @@ using onnx::TensorProto;
 using sym::Expr;
 using sym::Facts;
 
-class Finder {
+class RotationFinder {
  public:
-  Finder(const Graph& graph, IsWidened is_widened)
+  RotationFinder(const Graph& graph, IsWidened is_widened)
       : graph_(graph), is_widened_(is_widened), forms_(graph), pool_(forms_.pool()) {}
 
   std::optional<Rotation> Find(NodeId n) {
@@ -113,7 +113,7 @@ class Finder {
 }  // namespace
 
 std::vector<Rotation> FindRotations(const Graph& graph, IsWidened is_widened) {
-  Finder finder(graph, is_widened);
+  RotationFinder finder(graph, is_widened);
   std::vector<Rotation> rotations;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     if (auto rotation = finder.Find(n)) rotations.push_back(*rotation);

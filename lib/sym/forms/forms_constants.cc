@@ -154,7 +154,7 @@ Expr Triangle(Pool& pool, const Elements& x, const Dims& dims) {
 }
 
 // One axis of a grid: it contributes step * (i div block).
-struct Progression {
+struct GridAxis {
   int64_t step = 0, block = 1;
 };
 
@@ -168,7 +168,7 @@ Expr Grid(Pool& pool, const std::function<int64_t(int64_t)>& at, const Dims& dim
   }
   int64_t size = 1;
   for (int64_t d : dims) size *= d;
-  std::vector<Progression> axes(dims.size());
+  std::vector<GridAxis> axes(dims.size());
   const int64_t base = at(0);
   for (size_t k = 0; k < dims.size(); ++k) {
     for (int64_t i = 1; i < dims[k]; ++i) {

@@ -26,7 +26,7 @@ Interval Union(const Interval& a, const Interval& b) {
 // Zero times an unknown bound is zero.
 double Times(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
 
-Interval Product(const Interval& a, const Interval& b) {
+Interval ProductOf(const Interval& a, const Interval& b) {
   const auto [low, high] = std::minmax(
       {Times(a.low, b.low), Times(a.low, b.high), Times(a.high, b.low), Times(a.high, b.high)});
   return {low, high};
@@ -190,13 +190,13 @@ Interval Ranges::OfTerm(const Term& term, const Facts& facts, Memo* memo) {
   Interval product = {1, 1};
   bool extents = true;
   for (size_t k = 0; k < term.atoms.size(); ++k) {
-    product = Product(product, Visit(term.atoms[k], facts, memo));
+    product = ProductOf(product, Visit(term.atoms[k], facts, memo));
     extents = extents && term.atoms[k]->kind() == Kind::kDim &&
               (k == 0 || term.atoms[k] != term.atoms[k - 1]);
   }
   if (extents) product.high = std::min(product.high, std::max(kElements, 1.0));
   const auto c = static_cast<double>(term.coefficient);
-  return Product({c, c}, product);
+  return ProductOf({c, c}, product);
 }
 
 Interval Ranges::OfSource(ValueId v) {
@@ -234,7 +234,7 @@ Interval Ranges::OfSource(ValueId v) {
 Interval Ranges::OfCount(ValueId v, const Interval& operand, const Interval& usual) {
   const NodeId n = engine_.graph().producer(v);
   const double most = SumsOneAxis(engine_.graph(), n) ? kSize : kElements;
-  const Interval sum = Union({0, 0}, Product(operand, {most, most}));
+  const Interval sum = Union({0, 0}, ProductOf(operand, {most, most}));
   if (sum.Within(usual)) return sum;
   const Form form = engine_.Of(v).form;
   if (!operand.Within(usual) || !form.known_rank || !form.opaque) return kAnything;

@@ -10,9 +10,9 @@
 namespace kvlift {
 namespace {
 
-class Finder {
+class ConeFinder {
  public:
-  Finder(const Graph& model, const Graph& mutant, const Manifest& relation)
+  ConeFinder(const Graph& model, const Graph& mutant, const Manifest& relation)
       : model_(model), mutant_(mutant), relation_(relation), dirty_(mutant.num_values(), false) {}
 
   Tail Run() {
@@ -137,7 +137,7 @@ class Finder {
 
 std::optional<Tail> FindTail(const Graph& model, const Graph& mutant, const Manifest& relation,
                              double most) {
-  Tail tail = Finder(model, mutant, relation).Run();
+  Tail tail = ConeFinder(model, mutant, relation).Run();
   const bool small = static_cast<double>(tail.nodes.size()) <= most * mutant.num_nodes();
   if (!small || tail.nodes.empty() || tail.relation.outputs.empty()) return std::nullopt;
   return tail;

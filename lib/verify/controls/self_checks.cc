@@ -20,12 +20,6 @@ SelfCheck Named(std::string name, std::string shows, size_t steps) {
   return check;
 }
 
-SelfCheck Skipped(std::string name, std::string why) {
-  SelfCheck check;
-  check.result = {std::move(name), "skipped", 0, std::move(why)};
-  return check;
-}
-
 exec::Fetches Copied(const exec::Fetches& fetches) {
   exec::Fetches copy;
   for (const auto& [name, value] : fetches) copy[name] = value.Clone();
@@ -59,6 +53,12 @@ void ForRotated(const exec::View& x, const exec::View& y, int axis, int64_t batc
 }
 
 }  // namespace
+
+SelfCheck SkippedCheck(std::string name, std::string why) {
+  SelfCheck check;
+  check.result = {std::move(name), "skipped", 0, std::move(why)};
+  return check;
+}
 
 std::vector<exec::CachePair> SelfChecks::Pairs() const {
   std::vector<exec::CachePair> pairs;
@@ -118,7 +118,7 @@ SelfChecks::Trace SelfChecks::RunBoth(Runner& source, Runner& converted, const P
   check->plan = plan;
   *record = driver_.RunSource(source, plan);
   if (record->steps.size() != plan.steps.size()) {
-    *check = Skipped(check->result.name, "the source does not run it: " + record->stopped);
+    *check = SkippedCheck(check->result.name, "the source does not run it: " + record->stopped);
     return {};
   }
   CacheState state = driver_.Fresh(converted, plan);
@@ -128,12 +128,13 @@ SelfChecks::Trace SelfChecks::RunBoth(Runner& source, Runner& converted, const P
     check->difference = outcome.difference;
     check->result.status = "different";
   } else if (outcome.unsupported) {
-    *check = Skipped(check->result.name, outcome.failed);
+    *check = SkippedCheck(check->result.name, outcome.failed);
   } else if (!outcome.failed.empty()) {
     check->failed = fmt::format("{}: {}", check->result.name, outcome.failed);
     check->result.status = "failed";
   } else if (!outcome.unfed.empty() || !outcome.unjudged.empty()) {
-    *check = Skipped(check->result.name, outcome.unfed.empty() ? outcome.unjudged : outcome.unfed);
+    *check =
+        SkippedCheck(check->result.name, outcome.unfed.empty() ? outcome.unjudged : outcome.unfed);
   } else {
     return trace;
   }
@@ -201,7 +202,7 @@ void SelfChecks::SameRows(const Plan& plan, const Trace& a, const Trace& b,
 
 SelfCheck SelfChecks::DirtyBuffer(Runner& converted) {
   if (facts_.reads_unused) {
-    return Skipped("dirty buffer", "the source itself reads slots that hold no token");
+    return SkippedCheck("dirty buffer", "the source itself reads slots that hold no token");
   }
   const Plan& plan = *longest_->plan;
   SelfCheck check = Named("dirty buffer", "a used buffer gives the same bits", clean_.size());
@@ -228,9 +229,10 @@ SelfCheck SelfChecks::DirtyBuffer(Runner& converted) {
 
 SelfCheck SelfChecks::Garbage(Runner& converted) {
   if (facts_.reads_unused || facts_.reads_garbage) {
-    return Skipped("garbage", facts_.reads_unused
-                                  ? "the source itself reads slots that hold no token"
-                                  : "the source itself lets very large numbers through its mask");
+    return SkippedCheck("garbage",
+                        facts_.reads_unused
+                            ? "the source itself reads slots that hold no token"
+                            : "the source itself lets very large numbers through its mask");
   }
   SelfCheck check = Named("garbage", "unused slots are never read", clean_.size());
   check.plan = *longest_->plan;
@@ -245,10 +247,10 @@ SelfCheck SelfChecks::Garbage(Runner& converted) {
 
 SelfCheck SelfChecks::Alias(exec::AliasMode mode, const std::string& name) {
   if (mode == exec::AliasMode::kPoison && facts_.reads_unused) {
-    return Skipped(name, "the source itself reads slots that hold no token");
+    return SkippedCheck(name, "the source itself reads slots that hold no token");
   }
   auto aliased = make_(Pairs(), mode);
-  if (!aliased.ok()) return Skipped(name, std::string(aliased.status().message()));
+  if (!aliased.ok()) return SkippedCheck(name, std::string(aliased.status().message()));
   const size_t shared = AliasedCaches(aliased->program());
   if (mode == exec::AliasMode::kAuto) aliases_ = CertifyAliases(relation_, aliased->program());
   const char* how = mode == exec::AliasMode::kAuto    ? "updated in place"
@@ -263,7 +265,7 @@ SelfCheck SelfChecks::Alias(exec::AliasMode mode, const std::string& name) {
   }
   const auto again = RunAlone(*aliased, *longest_->plan, clean_.size());
   if (!again.ok() && exec::IsOverBudget(again.status())) {
-    return Skipped(name, std::string(again.status().message()));
+    return SkippedCheck(name, std::string(again.status().message()));
   }
   if (!again.ok()) {
     check.result.status = "failed";
@@ -314,7 +316,7 @@ SelfCheck SelfChecks::Permuted(Runner& source, Runner& converted) {
     if (record == nullptr || r.plan->name == "ragged") record = &r;
   }
   const std::string name = "permuted batch";
-  if (record == nullptr) return Skipped(name, "no plan has several sequences");
+  if (record == nullptr) return SkippedCheck(name, "no plan has several sequences");
   SelfCheck check = Named(name, "sequences in another order, the same bits", record->steps.size());
   const int64_t batch = record->plan->steps[0].batch();
   Plan plan = *record->plan;
@@ -334,7 +336,7 @@ SelfCheck SelfChecks::Permuted(Runner& source, Runner& converted) {
   const auto after = RunAlone(converted, plan, steps);
   if (!before.ok() || !after.ok()) {
     const absl::Status& status = before.ok() ? after.status() : before.status();
-    return Skipped(name, std::string(status.message()));
+    return SkippedCheck(name, std::string(status.message()));
   }
   for (size_t k = 0; k < steps; ++k) {
     const auto compare = [&](const std::string& output, int axis) {
@@ -356,7 +358,7 @@ SelfCheck SelfChecks::Permuted(Runner& source, Runner& converted) {
     }
   }
   if (check.difference && SourceMixesSequences(source, *record, plan)) {
-    return Skipped(name, "the source itself gives other results in another order");
+    return SkippedCheck(name, "the source itself gives other results in another order");
   }
   return check;
 }

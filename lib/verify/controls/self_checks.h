@@ -28,6 +28,8 @@ struct SelfCheck {
   std::optional<exec::AliasMode> mode;  // the executor's mode that was checked; nullopt: kOff
 };
 
+SelfCheck SkippedCheck(std::string name, std::string why);
+
 struct SelfCheckFacts {
   PlanLimits limits;
   double garbage = 1e4;        // amplitude of the noise that unused slots are filled with

@@ -9,41 +9,25 @@
 #include "verify/report/compare.h"
 
 namespace kvlift {
-namespace {
-
-StepSpec StepOf(int64_t batch, int64_t past, int64_t tokens) {
-  StepSpec step;
-  step.past.assign(batch, past);
-  step.new_tokens = tokens;
-  for (int b = 0; b < batch; ++b) step.sequences.push_back(b);
-  return step;
-}
-
-SelfCheck Skipped(std::string name, std::string why) {
-  SelfCheck check;
-  check.result = {std::move(name), "skipped", 0, std::move(why)};
-  return check;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 // One prompt in a single step must give the same as the prompt in pieces.
 SelfCheck SelfChecks::Chunks(Runner& source, Runner& converted) {
   const std::string name = "split prompt";
   const PlanLimits& l = facts_.limits;
-  if (l.tokens || !l.prefill) return Skipped(name, "no prompt of several tokens");
-  if (!l.causal) return Skipped(name, "tokens see later ones");
+  if (l.tokens || !l.prefill) return SkippedCheck(name, "no prompt of several tokens");
+  if (!l.causal) return SkippedCheck(name, "tokens see later ones");
   constexpr int64_t kLength = 7;
-  if (l.capacity < kLength) return Skipped(name, "the capacity is too small");
+  if (l.capacity < kLength) return SkippedCheck(name, "the capacity is too small");
   const int64_t batch = l.batch.value_or(2);
   Plan whole, pieces;
   whole.name = pieces.name = name;
   whole.capacity = pieces.capacity = l.capacity;
-  whole.steps = {StepOf(batch, 0, kLength)};
+  whole.steps = {EvenStep(batch, 0, kLength)};
   const int64_t most = l.tokens_with_past.value_or(3);
   for (int64_t at = 0; at < kLength;) {
     const int64_t length = std::min({at == 0 ? int64_t{2} : most, int64_t{3}, kLength - at});
-    StepSpec step = StepOf(batch, at, length);
+    StepSpec step = EvenStep(batch, at, length);
     step.first_token = at;
     pieces.steps.push_back(std::move(step));
     at += length;
@@ -70,7 +54,8 @@ SelfCheck SelfChecks::Chunks(Runner& source, Runner& converted) {
       const Comparison own =
           Compare(Part(one.steps[0].outputs[0].at(theirs).view(), 1, from, to).view(),
                   several.steps[k].outputs[0].at(theirs).view(), facts_.source_nodes);
-      if (own.difference) return Skipped(name, "the source itself gives other results in pieces");
+      if (own.difference)
+        return SkippedCheck(name, "the source itself gives other results in pieces");
       Judge(Part(all, 1, from, to).view(), now, output.name, static_cast<int>(k), &check);
     }
   }
@@ -86,7 +71,8 @@ SelfCheck SelfChecks::Chunks(Runner& source, Runner& converted) {
 // Twice the slots must not change a result.
 SelfCheck SelfChecks::Capacity(Runner& source, Runner& converted) {
   const std::string name = "twice the capacity";
-  if (!facts_.limits.free_capacity) return Skipped(name, "the capacity is fixed by the models");
+  if (!facts_.limits.free_capacity)
+    return SkippedCheck(name, "the capacity is fixed by the models");
   Plan larger = *longest_->plan;
   larger.capacity *= 2;
   SelfCheck check;
@@ -94,7 +80,7 @@ SelfCheck SelfChecks::Capacity(Runner& source, Runner& converted) {
       name, "bitwise", static_cast<int>(larger.steps.size()),
       fmt::format("{} slots give what {} give", larger.capacity, longest_->plan->capacity)};
   if (longest_->steps.size() != larger.steps.size()) {
-    return Skipped(name, "the source stops before the end of the plan");
+    return SkippedCheck(name, "the source stops before the end of the plan");
   }
   Record record;
   const Trace b = RunBoth(source, converted, larger, &record, &check);
@@ -110,7 +96,7 @@ SelfCheck SelfChecks::Capacity(Runner& source, Runner& converted) {
       }
     }
   }
-  if (own.difference) return Skipped(name, "the source itself gives other results");
+  if (own.difference) return SkippedCheck(name, "the source itself gives other results");
   Same(clean_, b, &check);
   return check;
 }
@@ -118,13 +104,13 @@ SelfCheck SelfChecks::Capacity(Runner& source, Runner& converted) {
 SelfCheck SelfChecks::Overflow() const {
   const std::string name = "one past the end";
   auto aliased = make_(Pairs(), exec::AliasMode::kAuto);
-  if (!aliased.ok()) return Skipped(name, std::string(aliased.status().message()));
+  if (!aliased.ok()) return SkippedCheck(name, std::string(aliased.status().message()));
   const PlanLimits& l = facts_.limits;
   const int64_t tokens = l.tokens.value_or(1);
   const int64_t batch = l.batch.value_or(l.uniform ? 1 : 2);
   Plan plan;
   plan.capacity = l.capacity;
-  plan.steps.push_back(StepOf(batch, 0, tokens));
+  plan.steps.push_back(EvenStep(batch, 0, tokens));
   const int64_t last = l.capacity - tokens;
   CacheState state = driver_.Fresh(*aliased, plan, 1);
   for (const auto& [id, tensor] : state) state[id] = tensor.Clone();
@@ -179,16 +165,16 @@ SelfCheck SelfChecks::Overflow() const {
     }
     return std::string();
   };
-  StepSpec over = StepOf(batch, last + 1, tokens);
+  StepSpec over = EvenStep(batch, last + 1, tokens);
   const std::string unfed = attempt("one past the end", over, std::nullopt);
-  if (!unfed.empty()) return Skipped(name, unfed);
-  if (accepted && check.failed.empty()) return Skipped(name, "the model does not refuse it");
+  if (!unfed.empty()) return SkippedCheck(name, unfed);
+  if (accepted && check.failed.empty()) return SkippedCheck(name, "the model does not refuse it");
   if (batch > 1 && !l.uniform && check.failed.empty()) {
     over.past.assign(batch, 0);
     over.past.back() = last + 1;
     attempt("one sequence past the end", over, std::nullopt);
   }
-  const StepSpec inside = StepOf(batch, 0, tokens);
+  const StepSpec inside = EvenStep(batch, 0, tokens);
   if (check.failed.empty()) attempt("index -1", inside, -1);
   // An index cut to 32 bits would write slot 0.
   if (check.failed.empty()) attempt("index 2^32", inside, int64_t{1} << 32);

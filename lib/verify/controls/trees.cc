@@ -1,7 +1,6 @@
 #include "verify/controls/trees.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,21 +14,6 @@ namespace {
 
 constexpr int64_t kTokens = 6, kPast = 4;
 constexpr int kTrees = 3;
-
-SelfCheck Skipped(std::string why) {
-  SelfCheck check;
-  check.result = {"trees", "skipped", 0, std::move(why)};
-  return check;
-}
-
-StepSpec StepOf(int64_t batch, int64_t past, int64_t tokens) {
-  StepSpec step;
-  step.past.assign(batch, past);
-  step.new_tokens = tokens;
-  step.sequences.resize(batch);
-  std::iota(step.sequences.begin(), step.sequences.end(), 0);
-  return step;
-}
 
 // Returns the tokens on the path from a root to `token`.
 std::vector<int64_t> BranchOf(const StepSpec& tree, int64_t token) {
@@ -53,10 +37,10 @@ class Trees {
 
   SelfCheck Run() {
     if (limits_.tokens || limits_.tokens_with_past == 1) {
-      return Skipped("no step of several tokens behind a past");
+      return SkippedCheck("trees", "no step of several tokens behind a past");
     }
     if (!limits_.free_capacity && limits_.capacity < kPast + kTokens) {
-      return Skipped("the capacity is too small");
+      return SkippedCheck("trees", "the capacity is too small");
     }
     check_.result = {
         "trees", "bitwise", 0,
@@ -75,7 +59,7 @@ class Trees {
     Plan plan;
     plan.name = "trees";
     plan.capacity = std::max(limits_.capacity, kPast + kTokens);
-    StepSpec tree = StepOf(limits_.batch.value_or(2), kPast, kTokens);
+    StepSpec tree = EvenStep(limits_.batch.value_or(2), kPast, kTokens);
     tree.number = number;
     std::vector<bool> leaf(kTokens, true);
     for (int64_t i = 0; i < kTokens; ++i) {
@@ -94,7 +78,7 @@ class Trees {
     const CacheState state = driver_.Fresh(converted_, plan);
     const auto feeds = driver_.ConvertedFeeds(tree, plan.capacity, state);
     if (!feeds.ok()) {
-      check_ = Skipped(std::string(feeds.status().message()));
+      check_ = SkippedCheck("trees", std::string(feeds.status().message()));
       return;
     }
     const auto given = converted_.Step(*feeds);
@@ -113,13 +97,13 @@ class Trees {
                  const exec::Fetches& given) {
     const std::vector<int64_t> branch = BranchOf(tree, last);
     Plan plan = tree_plan;
-    StepSpec step = StepOf(tree.batch(), kPast, static_cast<int64_t>(branch.size()));
+    StepSpec step = EvenStep(tree.batch(), kPast, static_cast<int64_t>(branch.size()));
     step.number = tree.number;
     step.chosen = branch;
     plan.steps = {step};
     const Record record = driver_.RunSource(source_, plan);
     if (record.steps.empty()) {
-      check_ = Skipped("the source does not run a branch: " + record.stopped);
+      check_ = SkippedCheck("trees", "the source does not run a branch: " + record.stopped);
       return;
     }
     const exec::Fetches& theirs = record.steps[0].outputs[0];

@@ -35,9 +35,9 @@ ValueInfoProto* Find(google::protobuf::RepeatedPtrField<ValueInfoProto>* values,
   return at == values->end() ? nullptr : &*at;
 }
 
-class Adapter {
+class SequenceAdder {
  public:
-  explicit Adapter(ModelProto* model) : model_(model), graph_(*model->mutable_graph()) {}
+  explicit SequenceAdder(ModelProto* model) : model_(model), graph_(*model->mutable_graph()) {}
 
   absl::Status Run(Manifest* relation) {
     if (const NodeProto* node = FirstJoined(); node != nullptr) {
@@ -238,7 +238,7 @@ absl::StatusOr<Adapted> AddSequences(const Model& before, const Manifest& relati
   auto proto = std::shared_ptr<ModelProto>(new ModelProto(*before.proto),
                                            // The copy refers to weights of the original.
                                            [keep = before.proto](ModelProto* p) { delete p; });
-  KV_RETURN_IF_ERROR(Adapter(proto.get()).Run(&out.relation));
+  KV_RETURN_IF_ERROR(SequenceAdder(proto.get()).Run(&out.relation));
   out.before.proto = std::move(proto);
   return out;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 namespace kvlift {
 
@@ -24,6 +25,15 @@ StepSpec StepSpec::Alone(int b) const {
   if (!pads.empty()) one.pads = {pads[b]};
   if (!hidden.empty()) one.hidden = {hidden[b]};
   return one;
+}
+
+StepSpec EvenStep(int64_t batch, int64_t past, int64_t tokens) {
+  StepSpec step;
+  step.past.assign(batch, past);
+  step.new_tokens = tokens;
+  step.sequences.resize(batch);
+  std::iota(step.sequences.begin(), step.sequences.end(), 0);
+  return step;
 }
 
 }  // namespace kvlift

@@ -42,4 +42,7 @@ struct StepSpec {
   StepSpec Alone(int b) const;
 };
 
+// Returns a step of the sequences 0, 1, ..., which all have the same past length.
+StepSpec EvenStep(int64_t batch, int64_t past, int64_t tokens);
+
 }  // namespace kvlift

@@ -16,7 +16,7 @@ namespace kvlift {
 namespace {
 
 // Stands for an unknown bound: differences are measured and not judged.
-constexpr double kUnknown = 1e300;
+constexpr double kUnknownBound = 1e300;
 
 // Compares within computed bounds only. A tensor with an element that has none is measured, and
 // counts as judged by the fixed bound.
@@ -34,13 +34,13 @@ Comparison CompareWithin(const exec::View& reference, const exec::View& actual, 
   const bool given = !slack.absent() && slack.shape == reference.shape;
   bool known = given;
   for (int64_t i = 0; i < bounds.size(); ++i) {
-    const double bound = given ? slack.as<double>()[i] : kUnknown;
+    const double bound = given ? slack.as<double>()[i] : kUnknownBound;
     known = known && std::isfinite(bound);
-    bounds.span<double>()[i] = std::isfinite(bound) ? bound : kUnknown;
+    bounds.span<double>()[i] = std::isfinite(bound) ? bound : kUnknownBound;
   }
   Comparison c = Compare(reference, actual, source_nodes, bounds.view());
   c.fixed = !known;
-  if (c.bound >= kUnknown) c.bound = 0;
+  if (c.bound >= kUnknownBound) c.bound = 0;
   return c;
 }
 

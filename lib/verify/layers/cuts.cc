@@ -14,9 +14,9 @@ namespace {
 // A cut has at most so many values: hidden states, and perhaps their normalised form.
 constexpr int kMostValues = 3;
 
-class Finder {
+class CutFinder {
  public:
-  Finder(const Graph& before, const Graph& after, const Manifest& relation)
+  CutFinder(const Graph& before, const Graph& after, const Manifest& relation)
       : before_(before),
         relation_(relation),
         after_(after, relation, /*source=*/false),
@@ -260,7 +260,7 @@ class Finder {
 
 std::vector<Cut> FindCuts(const Graph& before, const Graph& after, const Manifest& relation) {
   if (HasBodies(before.model()) || HasBodies(after.model())) return {};
-  return Finder(before, after, relation).Run();
+  return CutFinder(before, after, relation).Run();
 }
 
 }  // namespace kvlift

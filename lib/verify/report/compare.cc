@@ -34,6 +34,8 @@ double LargestOf(const exec::View& view) {
   return largest;
 }
 
+}  // namespace
+
 std::vector<int64_t> ElementAt(const exec::Shape& shape, int64_t flat) {
   std::vector<int64_t> element(shape.size());
   for (int k = static_cast<int>(shape.size()) - 1; k >= 0; --k) {
@@ -42,8 +44,6 @@ std::vector<int64_t> ElementAt(const exec::Shape& shape, int64_t flat) {
   }
   return element;
 }
-
-}  // namespace
 
 double EpsilonOf(int32_t type) {
   switch (type) {

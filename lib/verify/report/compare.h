@@ -47,6 +47,9 @@ exec::Tensor BoundsOf(const exec::View& reference, int source_nodes, const exec:
 using CompareFn = Comparison (*)(const exec::View& reference, const exec::View& actual,
                                  int source_nodes, const exec::View& slack);
 
+// Returns the index on each axis of the element at `flat` in row-major order.
+std::vector<int64_t> ElementAt(const exec::Shape& shape, int64_t flat);
+
 // Returns the distance between 1 and the next larger number of float64, float16 or bfloat16; for
 // any other type that of float32.
 double EpsilonOf(int32_t type);

@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "ir/types.h"
+#include "verify/report/compare.h"
 
 namespace kvlift {
 namespace {
@@ -42,15 +43,6 @@ absl::StatusOr<Value> ToOracle(const exec::Tensor& tensor, const exec::Tensor* g
     if (gaps[i] > 0) reals.Set(i, {reals.value[i], gaps[i], gaps[i] / deviations});
   }
   return Value::FromReals(view.type, std::move(dims), std::move(reals));
-}
-
-std::vector<int64_t> ElementAt(const exec::Shape& shape, int64_t flat) {
-  std::vector<int64_t> element(shape.size());
-  for (size_t k = shape.size(); k-- > 0;) {
-    element[k] = flat % shape[k];
-    flat /= shape[k];
-  }
-  return element;
 }
 
 // Returns element i of an integer tensor with all its bits.

@@ -1,7 +1,6 @@
 #include "verify/steps/source_probe.h"
 
 #include <algorithm>
-#include <numeric>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -13,7 +12,7 @@
 namespace kvlift {
 namespace {
 
-constexpr int64_t kMostRuns = 256;
+constexpr int64_t kMostProbes = 256;
 
 // What rows are multiplied by to see whether they are read. Values and their scales, which may both
 // be caches, have another product then.
@@ -58,12 +57,7 @@ class Prober {
     plan.name = "probe";
     plan.capacity = capacity_;
     plan.noise = true;
-    StepSpec step;
-    step.past.assign(batch_, past);
-    step.new_tokens = tokens;
-    step.sequences.resize(batch_);
-    std::iota(step.sequences.begin(), step.sequences.end(), 0);
-    plan.steps.push_back(std::move(step));
+    plan.steps.push_back(EvenStep(batch_, past, tokens));
     return plan;
   }
 
@@ -182,7 +176,7 @@ class Prober {
     const bool lengths = std::any_of(open.begin(), open.end(),
                                      [](const SourceInput* input) { return input->compared; });
     Score best_score;
-    for (int64_t runs = 0; runs < kMostRuns; ++runs) {
+    for (int64_t runs = 0; runs < kMostProbes; ++runs) {
       for (size_t k = 0; k < open.size(); ++k) open[k]->chosen = at[k];
       const Score score = ScoreOf(tokens, why);
       if (best_score < score) {

@@ -36,18 +36,18 @@ constexpr int64_t kNumbers = (1 << 20) + 7;
 // What the node that reads an initialiser uses it for.
 enum class Role { kProduct, kTable, kNorm, kBias, kScale };
 
-struct Reader {
+struct WeightReader {
   Role role = Role::kProduct;
   int64_t summed = 0;   // the length of the product's sum; 0: it is an extent of the initialiser
   bool turned = false;  // the sum runs along the last axis, not along the last but one
 };
 
-absl::flat_hash_map<std::string, Reader> ReadersOf(const onnx::GraphProto& graph) {
-  absl::flat_hash_map<std::string, Reader> readers;
+absl::flat_hash_map<std::string, WeightReader> WeightReadersOf(const onnx::GraphProto& graph) {
+  absl::flat_hash_map<std::string, WeightReader> readers;
   for (const onnx::NodeProto& node : graph.node()) {
     const std::string& op = node.op_type();
     for (int k = 0; k < node.input_size(); ++k) {
-      Reader reader;
+      WeightReader reader;
       if (op == "Gather" && k == 0) {
         reader.role = Role::kTable;
       } else if (op == "MatMulNBits") {
@@ -84,7 +84,7 @@ class DrawnWeights::Store {
   }
 
   absl::StatusOr<TensorProto> Draw(const TensorProto& tensor, const std::string& key,
-                                   const Reader& reader) {
+                                   const WeightReader& reader) {
     KV_ASSIGN_OR_RETURN(const int64_t size, NumElements(tensor));
     std::shared_ptr<const SpanSource>& source = sources_[key];
     if (source == nullptr) {
@@ -96,7 +96,7 @@ class DrawnWeights::Store {
 
  private:
   absl::StatusOr<std::string> BytesOf(const TensorProto& tensor, int64_t size,
-                                      const Reader& reader) {
+                                      const WeightReader& reader) {
     KV_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize(tensor.data_type(), size));
     const int64_t begin = static_cast<int64_t>(sources_.size()) * 7919 % kNumbers;
     if (!IsFloatType(tensor.data_type())) {
@@ -204,7 +204,7 @@ absl::StatusOr<std::pair<Model, Model>> DrawnWeights::In(const Model& before,
                                                          const Model& after) const {
   const DrawnPair pair(before, after);
   const auto in = [&](const Model& model, bool is_source) -> absl::StatusOr<Model> {
-    const auto readers = ReadersOf(model.proto->graph());
+    const auto readers = WeightReadersOf(model.proto->graph());
     const auto draw = [&](const TensorProto& tensor) -> absl::StatusOr<std::optional<TensorProto>> {
       const std::string key = is_source ? pair.OfSource(tensor) : pair.OfConverted(tensor);
       if (key.empty()) return std::nullopt;
@@ -215,7 +215,7 @@ absl::StatusOr<std::pair<Model, Model>> DrawnWeights::In(const Model& before,
                         tensor.name(), ElementTypeName(tensor.data_type())));
       }
       const auto reader = readers.find(tensor.name());
-      return store_->Draw(tensor, key, reader == readers.end() ? Reader() : reader->second);
+      return store_->Draw(tensor, key, reader == readers.end() ? WeightReader() : reader->second);
     };
     Model drawn = model;
     KV_ASSIGN_OR_RETURN(drawn.proto, WithOtherWeights(model.proto, store_, draw));

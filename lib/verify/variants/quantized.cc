@@ -46,9 +46,9 @@ struct Store {
   std::set<NodeId> reads;   // the DequantizeLinear nodes
 };
 
-class Reader {
+class StoreReader {
  public:
-  Reader(const Graph& graph, const Manifest& relation) : graph_(graph), relation_(relation) {}
+  StoreReader(const Graph& graph, const Manifest& relation) : graph_(graph), relation_(relation) {}
 
   absl::StatusOr<std::vector<Store>> Run() const {
     std::vector<Store> stores;
@@ -476,7 +476,7 @@ bool HasQuantizedCaches(const Manifest& relation) {
 
 absl::StatusOr<QuantizedParts> TakeApart(const Model& after, const Manifest& relation) {
   KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(after.proto));
-  KV_ASSIGN_OR_RETURN(const std::vector<Store> stores, Reader(graph, relation).Run());
+  KV_ASSIGN_OR_RETURN(const std::vector<Store> stores, StoreReader(graph, relation).Run());
   const auto make = [&](Variant::Form form) { return Variant(after, graph, stores, form).Make(); };
   QuantizedParts parts;
   KV_ASSIGN_OR_RETURN(parts.plain, make(Variant::Form::kPlain));

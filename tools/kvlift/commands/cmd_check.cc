@@ -114,9 +114,9 @@ std::string Junit(const std::vector<Checked>& models) {
     for (const Diagnostic& d : model.findings) {
       const FindingInfo* info = FindFinding(d.finding.code);
       TestCase one{model.path, OneLine({d.finding.code, d.finding.text, d.finding.nodes, {}}),
-                   !model.checked             ? Outcome::kError
-                   : d.level == Level::kError ? Outcome::kFailed
-                                              : Outcome::kSkipped};
+                   !model.checked             ? CaseOutcome::kError
+                   : d.level == Level::kError ? CaseOutcome::kFailed
+                                              : CaseOutcome::kSkipped};
       one.type = d.finding.code;
       one.message = d.finding.text;
       if (info != nullptr) one.detail = fmt::format("{}\n{}", info->why, info->remedy);

@@ -26,7 +26,7 @@ namespace kvlift::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 // Returns OK if the outputs may be written. A manifest beside the source stays, unless it is the
 // one of the result.
@@ -45,7 +45,7 @@ int CannotWrite(Io& io, const std::string& output, const absl::Status& status) {
   return kUnwritable;
 }
 
-absl::StatusOr<std::string> ReportPage(const Io& io, ReportInput* facts, json document) {
+absl::StatusOr<std::string> ReportPage(const Io& io, ReportInput* facts, ordered_json document) {
   io.Say("drawing");
   facts->command = CommandText(io.args);
   facts->document["convert"] = std::move(document);
@@ -55,7 +55,7 @@ absl::StatusOr<std::string> ReportPage(const Io& io, ReportInput* facts, json do
 
 // Writes the report of a model that is not written.
 absl::Status WriteReportAlone(const ConvertFlags& flags, const Model& source, Io& io,
-                              ReportInput* facts, json document) {
+                              ReportInput* facts, ordered_json document) {
   if (flags.report.empty() || flags.dry_run) return absl::OkStatus();
   KV_ASSIGN_OR_RETURN(std::string page, ReportPage(io, facts, std::move(document)));
   const std::vector<OutputFile> files = {{flags.report, std::move(page)}};
@@ -125,7 +125,7 @@ class ConvertRun {
     ProvedConversion converted;
     std::string output = {};  // the path of the model
     Model result = {};        // the model with its manifest
-    json verified = nullptr;
+    ordered_json verified = nullptr;
   };
 
   const ProvedConversion& first() const { return graphs_.front().converted; }
@@ -145,8 +145,8 @@ class ConvertRun {
     return fmt::format("tokens={}\n", graph.converted.conversion.manifest.frozen->tokens);
   }
 
-  json Document(const std::vector<std::string>& outputs) const {
-    json document = ConvertDocument(first(), outputs, graphs_.front().verified);
+  ordered_json Document(const std::vector<std::string>& outputs) const {
+    ordered_json document = ConvertDocument(first(), outputs, graphs_.front().verified);
     for (const Graph& graph : graphs_) {
       const Conversion& conversion = graph.converted.conversion;
       if (!conversion.model || !conversion.manifest.frozen) continue;

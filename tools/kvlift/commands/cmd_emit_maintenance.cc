@@ -18,7 +18,7 @@
 namespace kvlift::cli {
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 // Returns the inputs that may hold the positions of a step's tokens.
 absl::StatusOr<std::vector<std::string>> PositionInputs(const Graph& model,
@@ -78,16 +78,16 @@ absl::Status ProveAliases(const onnx::ModelProto& model, Manifest* manifest) {
   return absl::OkStatus();
 }
 
-json Document(const Manifest* companion, const std::vector<std::string>& outputs,
-              const std::optional<Finding>& refusal) {
-  json document = {{"schema", "kvlift/emit-maintenance/1"},
-                   {"status", refusal ? "refused" : "written"},
-                   {"caches", json::array()},
-                   {"positions", nullptr},
-                   {"position_inputs", json::array()},
-                   {"by_slot", json::array()},
-                   {"outputs", outputs},
-                   {"reason", nullptr}};
+ordered_json Document(const Manifest* companion, const std::vector<std::string>& outputs,
+                      const std::optional<Finding>& refusal) {
+  ordered_json document = {{"schema", "kvlift/emit-maintenance/1"},
+                           {"status", refusal ? "refused" : "written"},
+                           {"caches", ordered_json::array()},
+                           {"positions", nullptr},
+                           {"position_inputs", ordered_json::array()},
+                           {"by_slot", ordered_json::array()},
+                           {"outputs", outputs},
+                           {"reason", nullptr}};
   if (refusal) {
     document["reason"] = {
         {"code", refusal->code}, {"text", refusal->text}, {"nodes", refusal->nodes}};

@@ -29,7 +29,7 @@ int Refuse(Io& io, const std::string& what, std::string_view why, ExitCode code)
   return code;
 }
 
-ExitCode CannotWrite(Io& io, const std::string& what, const absl::Status& status) {
+ExitCode CannotWriteFleet(Io& io, const std::string& what, const absl::Status& status) {
   Complain(io, what, status);
   return kUnwritable;
 }
@@ -56,7 +56,7 @@ int Conclude(const FleetFlags& flags, const std::vector<FleetResult>& all,
   if (const absl::Status written =
           WriteFiles({{paths.results, ResultsText(all)}, {paths.page, FleetPage(all)}});
       !written.ok()) {
-    return CannotWrite(io, flags.output, written);
+    return CannotWriteFleet(io, flags.output, written);
   }
   FleetCounts counts = CountResults(told);
   counts.missing = missing;
@@ -80,10 +80,10 @@ int Merge(const FleetFlags& flags, Io& io) {
     }
   }
   if (const absl::Status made = MakeFolders(flags.output); !made.ok()) {
-    return CannotWrite(io, flags.output, made);
+    return CannotWriteFleet(io, flags.output, made);
   }
   const auto taken = TakeFolder(flags.output);
-  if (!taken.ok()) return CannotWrite(io, flags.output, taken.status());
+  if (!taken.ok()) return CannotWriteFleet(io, flags.output, taken.status());
   if (merged->missing > 0) {
     Complain(io, "", fmt::format("{} models of the lists have no result", merged->missing));
   }
@@ -156,7 +156,7 @@ ExitCode OpenFolder(const std::string& output, Io& io, Folder* folder) {
   std::error_code error;
   if (!fs::is_directory(output, error)) return kDone;
   auto taken = TakeFolder(output);
-  if (!taken.ok()) return CannotWrite(io, output, taken.status());
+  if (!taken.ok()) return CannotWriteFleet(io, output, taken.status());
   folder->taken = *std::move(taken);
   const std::string path = Paths(output).results;
   auto stored = ReadResults(path);
@@ -212,9 +212,9 @@ int RunFleet(const FleetFlags& flags, Io io) {
     return Refuse(io, why, "nothing written", kUnwritable);
   }
   auto log = Prepare(flags.output, &folder);
-  if (!log.ok()) return CannotWrite(io, flags.output, log.status());
+  if (!log.ok()) return CannotWriteFleet(io, flags.output, log.status());
   const auto results = run.Work(&*log);
-  if (!results.ok()) return CannotWrite(io, flags.output, results.status());
+  if (!results.ok()) return CannotWriteFleet(io, flags.output, results.status());
   std::vector<FleetResult> all = Others(stored, flags.command, list->tasks);
   all.insert(all.end(), results->begin(), results->end());
   return Conclude(flags, InOrder(all), *results, 0, io);

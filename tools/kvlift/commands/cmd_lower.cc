@@ -18,7 +18,7 @@
 namespace kvlift::cli {
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 // Returns how the lowered model, as the source, corresponds to the model that it was made from:
 // every input and output is what it was. What no graph tells of caches is in the model's manifest,
@@ -87,19 +87,19 @@ class LowerRun {
   }
 
  private:
-  json Document(std::string_view status, const std::optional<Finding>& reason,
-                const std::vector<std::string>& outputs) const {
-    json document = {{"schema", "kvlift/lower/1"},
-                     {"status", status},
-                     {"to", flags_.to},
-                     {"opset", nullptr},
-                     {"tensor_scatters", lowered_.scatters},
-                     {"attentions", lowered_.attentions},
-                     {"equality", nullptr},
-                     {"proof", nullptr},
-                     {"assumptions", json::array()},
-                     {"outputs", outputs},
-                     {"reason", nullptr}};
+  ordered_json Document(std::string_view status, const std::optional<Finding>& reason,
+                        const std::vector<std::string>& outputs) const {
+    ordered_json document = {{"schema", "kvlift/lower/1"},
+                             {"status", status},
+                             {"to", flags_.to},
+                             {"opset", nullptr},
+                             {"tensor_scatters", lowered_.scatters},
+                             {"attentions", lowered_.attentions},
+                             {"equality", nullptr},
+                             {"proof", nullptr},
+                             {"assumptions", ordered_json::array()},
+                             {"outputs", outputs},
+                             {"reason", nullptr}};
     if (lowered_.opset > 0) document["opset"] = lowered_.opset;
     if (judged_) {
       document["equality"] = WordOf(judged_->equality);

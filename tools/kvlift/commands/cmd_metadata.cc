@@ -11,7 +11,7 @@
 namespace kvlift::cli {
 namespace {
 
-int Refuse(const MetadataFlags& flags, Io& io, const Finding& refusal, bool json) {
+int RefusePorts(const MetadataFlags& flags, Io& io, const Finding& refusal, bool json) {
   if (json) PrintJson(io, PortDocument(nullptr, &refusal, {}));
   Complain(io, flags.model, fmt::format("{} [{}]", refusal.text, refusal.code));
   return kFindings;
@@ -48,7 +48,7 @@ int RunMetadata(const MetadataFlags& flags, Io io) {
     Complain(io, flags.model, reading.status());
     return absl::IsInternal(reading.status()) ? kInternal : kUnreadable;
   }
-  if (!reading->ports) return Refuse(flags, io, *reading->refusal, json);
+  if (!reading->ports) return RefusePorts(flags, io, *reading->refusal, json);
   const DecoderPorts& ports = *reading->ports;
   std::vector<OutputFile> files;
   if (!flags.output.empty()) files.push_back({flags.output, MetadataText(ports)});

@@ -54,11 +54,6 @@ absl::StatusOr<RecordedModel> Copied(const Model& model, const std::string& name
   return RecordedModel{name + ".onnx", sha256};
 }
 
-int Refuse(Io& io, const std::string& where, const absl::Status& status, ExitCode code) {
-  Complain(io, where, status);
-  return code;
-}
-
 }  // namespace
 
 int RunRecord(const RecordFlags& flags, Io io) {
@@ -91,8 +86,8 @@ int RunRecord(const RecordFlags& flags, Io io) {
   Recorder recorder(flags.lengths);
   const auto report = RecordPlans(before, after, relation, options, &recorder);
   if (!report.ok()) {
-    return Refuse(io, flags.after, report.status(),
-                  absl::IsUnimplemented(report.status()) ? kInconclusive : kUnreadable);
+    return RefuseWith(io, flags.after, report.status(),
+                      absl::IsUnimplemented(report.status()) ? kInconclusive : kUnreadable);
   }
   if (!Accepts(report->verdict, Accept::kTested)) {
     Complain(io, flags.after, "not recorded: " + report->reason);
@@ -104,14 +99,14 @@ int RunRecord(const RecordFlags& flags, Io io) {
   source.after_file = Referred(after, flags.output);
   if (flags.copy) {
     auto first = Copied(before, "before", flags.output, &copies);
-    if (!first.ok()) return Refuse(io, flags.before, first.status(), kUnwritable);
+    if (!first.ok()) return RefuseWith(io, flags.before, first.status(), kUnwritable);
     auto second = Copied(after, "after", flags.output, &copies);
-    if (!second.ok()) return Refuse(io, flags.after, second.status(), kUnwritable);
+    if (!second.ok()) return RefuseWith(io, flags.after, second.status(), kUnwritable);
     source.before_file = *std::move(first);
     source.after_file = *std::move(second);
   }
   auto record = FilesOfRecord(source, flags.output);
-  if (!record.ok()) return Refuse(io, flags.after, record.status(), kInconclusive);
+  if (!record.ok()) return RefuseWith(io, flags.after, record.status(), kInconclusive);
   std::vector<OutputFile> files = std::move(copies.files);
   for (OutputFile& file : record->files) files.push_back(std::move(file));
   OutputGuard guard(flags.force);
@@ -121,10 +116,10 @@ int RunRecord(const RecordFlags& flags, Io io) {
   }
   guard.Reads(flags.manifest);
   if (const absl::Status may = guard.Check(files); !may.ok()) {
-    return Refuse(io, "", may, kUnwritable);
+    return RefuseWith(io, "", may, kUnwritable);
   }
   if (const absl::Status written = WriteOutputs(files); !written.ok()) {
-    return Refuse(io, flags.output, written, kUnwritable);
+    return RefuseWith(io, flags.output, written, kUnwritable);
   }
   if (flags.common.json) {
     PrintJson(io, record->document);

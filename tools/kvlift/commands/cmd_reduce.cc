@@ -27,8 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Each process has files that are noted for removal by a signal (onnxio/files/cleanup.h).
-constexpr int kMostJobs = 8;
-constexpr size_t kMostShown = 300;
+constexpr int kMostProcesses = 8;
+constexpr size_t kMostTextShown = 300;
 
 std::string CommandFor(const ReduceFlags& flags) {
   return flags.models.size() == 2 ? "verify" : "convert";
@@ -96,7 +96,7 @@ class ReduceRun {
     const auto machine = std::max(1U, std::thread::hardware_concurrency());
     TrialOptions options;
     options.jobs = flags_.jobs > 0 ? static_cast<size_t>(flags_.jobs)
-                                   : std::min(machine, static_cast<unsigned>(kMostJobs));
+                                   : std::min(machine, static_cast<unsigned>(kMostProcesses));
     options.threads = std::max(1, flags_.common.threads);
     options.arguments = ReadingArguments(flags_.common.load);
     options.arguments.insert(options.arguments.end(), flags_.arguments.begin(),
@@ -135,7 +135,7 @@ class ReduceRun {
       text.remove_prefix(std::min(text.find_first_not_of(": "), text.size()));
     }
     io_.err << fmt::format("keeps: {}{}{}\n", property_->Text(), text.empty() ? "" : ": ",
-                           Shorten(EscapeTerminal(text), kMostShown));
+                           Shorten(EscapeTerminal(text), kMostTextShown));
   }
 
   // The models do not show what is to be kept, or cannot be read.
@@ -316,7 +316,7 @@ void AddReduceFlags(CLI::App* command, ReduceFlags* flags) {
                    "verify or convert says")
       ->check(IsKeep);
   command->add_option("--jobs", flags->jobs, "Trials at once; 0: as the machine has processors")
-      ->check(CLI::Range(0, kMostJobs));
+      ->check(CLI::Range(0, kMostProcesses));
   command->add_option("--memory", flags->memory_gib, "GiB that each trial may allocate")
       ->check(AboveZero());
   command->add_option("--timeout", flags->timeout_seconds, "Seconds for each trial")

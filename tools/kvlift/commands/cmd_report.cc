@@ -8,14 +8,7 @@
 #include "kvlift/reports/report_data.h"
 
 namespace kvlift::cli {
-namespace {
-
-int Refuse(Io& io, const std::string& where, const absl::Status& status, ExitCode code) {
-  Complain(io, where, status);
-  return code;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 int RunReport(const ReportFlags& flags, Io io) {
   const auto pair = LoadPair(io, flags.before, flags.after, flags.manifest, flags.common);
@@ -39,12 +32,12 @@ int RunReport(const ReportFlags& flags, Io io) {
   size_t judged = 0;
   const auto verdict = inferred.size() > 1 ? VerifyEach(before, after, inferred, options, &judged)
                                            : Verify(before, after, relation, options);
-  if (!verdict.ok()) return Refuse(io, flags.after, verdict.status(), kUnreadable);
+  if (!verdict.ok()) return RefuseWith(io, flags.after, verdict.status(), kUnreadable);
 
   io.Say("drawing");
   auto page = ReportPage(before, after, inferred.empty() ? relation : inferred[judged], *verdict,
                          CommandText(io.args));
-  if (!page.ok()) return Refuse(io, flags.after, page.status(), kUnreadable);
+  if (!page.ok()) return RefuseWith(io, flags.after, page.status(), kUnreadable);
   if (const auto written = WriteFiles({{flags.output, *std::move(page)}}); !written.ok()) {
     Complain(io, flags.output, written);
     return kUnwritable;

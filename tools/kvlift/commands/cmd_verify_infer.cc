@@ -48,7 +48,7 @@ bool Differs(const ValueInfoProto& past, const ValueInfoProto& present, size_t a
 }
 
 // The uses of an input that is not a cache.
-struct Use {
+struct InputUse {
   bool whole = false;  // integers or bools
   size_t rank = 0;
   int64_t rows = 0;  // rows of a table that it indexes
@@ -254,8 +254,8 @@ class Inferrer {
     return layouts;
   }
 
-  static Use UseOf(const ValueInfoProto& value, const Flow& flow) {
-    Use use;
+  static InputUse UseOf(const ValueInfoProto& value, const Flow& flow) {
+    InputUse use;
     use.whole = IsIntegerType(TypeOf(value)) || TypeOf(value) == onnx::TensorProto::BOOL;
     use.rank = DimsOf(value).size();
     use.rows = use.whole ? flow.TableOf(value.name()).rows : 0;
@@ -266,7 +266,7 @@ class Inferrer {
   }
 
   // Returns true if two inputs of different names have the same uses.
-  static bool Alike(const Use& a, const Use& b) {
+  static bool Alike(const InputUse& a, const InputUse& b) {
     if (a.whole != b.whole || a.rank != b.rank || a.length != b.length) return false;
     if (a.rows > 0 || b.rows > 0) return a.rows == b.rows && a.position == b.position;
     return a.mask == b.mask && a.position == b.position;
@@ -313,7 +313,7 @@ class Inferrer {
   }
 
   void AddOpen(const ValueInfoProto& value, std::vector<const ValueInfoProto*>* theirs) {
-    const Use use = UseOf(value, flow_);
+    const InputUse use = UseOf(value, flow_);
     const bool length = use.length && use.length->first != Length::kLast && use.length->second == 0;
     if (length && use.whole) {
       return AddControl(value, use.length->first == Length::kTotal ? ControlValue::kTotalLength

@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 // A process that prints more than this has gone wrong.
 constexpr uintmax_t kMostPrintedBytes = uintmax_t{256} << 20;
 // The most bytes of a reason on the line of a model.
-constexpr size_t kMostShown = 160;
+constexpr size_t kMostReasonShown = 160;
 constexpr char kUnfinished[] = ".part";
 
 // Returns the SHA-256 of a regular file, or an empty string if it cannot be read. Calls `meanwhile`
@@ -89,8 +89,8 @@ std::string KeyOf(const FleetResult& result, const std::string& manifest_sha256)
 }
 
 // The files about a model, relative to the folder of results.
-struct Names {
-  Names(const FleetTask& task, const std::string& command)
+struct TaskNames {
+  TaskNames(const FleetTask& task, const std::string& command)
       : model(task.stem + ".onnx"),
         document(fmt::format("{}.{}.json", task.stem, command)),
         report(fmt::format("{}.{}.html", task.stem, command)),
@@ -124,7 +124,7 @@ std::string FleetRun::InTheWay(bool again) const {
     }
   }
   for (const FleetTask& task : tasks_) {
-    const Names names(task, flags_.command);
+    const TaskNames names(task, flags_.command);
     std::vector<std::string> files = {names.document, names.report, names.log};
     if (flags_.command == "convert") {
       files.insert(files.end(),
@@ -184,7 +184,7 @@ const FleetResult* FleetRun::Stored(const FleetResult& begun) const {
 }
 
 std::vector<std::string> FleetRun::ArgumentsFor(const FleetTask& task) const {
-  const Names names(task, flags_.command);
+  const TaskNames names(task, flags_.command);
   std::vector<std::string> words = {flags_.command, task.path};
   if (!task.after_path.empty()) words.push_back(task.after_path);
   words.insert(words.end(),
@@ -201,7 +201,7 @@ std::vector<std::string> FleetRun::ArgumentsFor(const FleetTask& task) const {
 
 absl::Status FleetRun::Start(size_t k, Processes* processes) const {
   const FleetTask& task = tasks_[k];
-  const Names names(task, flags_.command);
+  const TaskNames names(task, flags_.command);
   const std::string document = InOutput(names.document);
   KV_RETURN_IF_ERROR(MakeFolders(fs::path(document).parent_path().string()));
   // The document gets its name when it is known to be one.
@@ -210,7 +210,7 @@ absl::Status FleetRun::Start(size_t k, Processes* processes) const {
 
 FleetResult FleetRun::End(size_t k, const ProcessEnd& end) const {
   const FleetTask& task = tasks_[k];
-  const Names names(task, flags_.command);
+  const TaskNames names(task, flags_.command);
   const std::string document = InOutput(names.document), log = InOutput(names.log);
   FleetResult result = results_[k];
   const ProcessOutput printed{ReadPrinted(document + kUnfinished), ReadPrinted(log)};
@@ -250,7 +250,8 @@ absl::Status FleetRun::Finish(size_t k, FleetResult result, ResultsLog* log) {
     if (flags_.common.verbose) {
       line += fmt::format(" ({:.1f} s, {})", result.seconds, BytesText(result.peak_memory_bytes));
     }
-    if (!result.reason.empty()) line += ": " + Shorten(EscapeTerminal(result.reason), kMostShown);
+    if (!result.reason.empty())
+      line += ": " + Shorten(EscapeTerminal(result.reason), kMostReasonShown);
     io_.err << line << "\n" << std::flush;
   }
   results_[k] = std::move(result);

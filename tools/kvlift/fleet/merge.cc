@@ -11,16 +11,12 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "kvlift/fleet/results_file.h"
+#include "kvlift/outputs.h"
 
 namespace kvlift::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path Canonical(const fs::path& path) {
-  std::error_code error;
-  return fs::weakly_canonical(path.empty() ? "." : path, error);
-}
 
 // Makes the paths of a result relative to another folder.
 void MoveTo(const fs::path& to, const fs::path& from, FleetResult* result) {
@@ -35,7 +31,7 @@ absl::StatusOr<std::vector<FleetResult>> ReadResultsFor(const std::string& outpu
                                                         const std::string& file) {
   auto results = ReadResults(file);
   if (!results.ok()) return Prefixed(file, results.status());
-  const fs::path to = Canonical(output), from = Canonical(fs::path(file).parent_path());
+  const fs::path to = CanonicalFolder(output), from = CanonicalFolder(fs::path(file).parent_path());
   for (FleetResult& result : *results) MoveTo(to, from, &result);
   return results;
 }

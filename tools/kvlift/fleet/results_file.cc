@@ -26,7 +26,7 @@ size_t RankOf(const std::string& command) {
   return command == "convert" ? 0 : command == "verify" ? 1 : 2;
 }
 
-absl::StatusOr<std::string> ReadAll(const std::string& path) {
+absl::StatusOr<std::string> ReadResultsText(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, "cannot be read");
   if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError("is no file of results");
@@ -41,7 +41,7 @@ absl::StatusOr<std::string> ReadAll(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::vector<FleetResult>> ReadResults(const std::string& path) {
-  KV_ASSIGN_OR_RETURN(const std::string text, ReadAll(path));
+  KV_ASSIGN_OR_RETURN(const std::string text, ReadResultsText(path));
   std::vector<FleetResult> results;
   size_t begin = 0, number = 0;
   for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {

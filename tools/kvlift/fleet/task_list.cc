@@ -160,7 +160,7 @@ std::vector<std::string> PathsOfPair(absl::string_view line) {
   return paths;
 }
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
+absl::StatusOr<std::string> ReadListText(const std::string& path) {
   std::error_code error;
   const uintmax_t size = fs::file_size(path, error);
   if (error) return ErrnoStatus(error.value(), "cannot be read");
@@ -178,7 +178,7 @@ absl::Status ReadList(const TaskQuery& query, Collector* collector) {
     return absl::InvalidArgumentError(
         "is a model; fleet takes a folder, or a text file with a path in each line");
   }
-  KV_ASSIGN_OR_RETURN(const std::string text, ReadText(query.source));
+  KV_ASSIGN_OR_RETURN(const std::string text, ReadListText(query.source));
   const fs::path folder = fs::path(query.source).parent_path();
   size_t number = 0;
   for (absl::string_view line : absl::StrSplit(absl::StripPrefix(text, "\xef\xbb\xbf"), '\n')) {

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "ir/spans.h"
+#include "kvlift/outputs.h"
 #include "onnxio/bytes/tensors.h"
 #include "onnxio/files/data_file.h"
 #include "onnxio/files/map_file.h"
@@ -27,11 +28,6 @@ absl::Status OutsideOutput(const std::string& location) {
                             EscapeTerminal(location))));
 }
 
-fs::path Canonical(const std::string& folder) {
-  std::error_code error;
-  return fs::weakly_canonical(folder.empty() ? "." : folder, error);
-}
-
 // The sources of external data, by name. One file under two names is two sources.
 Sources DataSources(const onnx::ModelProto& model) {
   Sources sources;
@@ -47,7 +43,7 @@ Sources DataSources(const onnx::ModelProto& model) {
 
 // Returns the path relative to `to`, if the file is in or below that folder; else an empty string.
 std::string Below(const fs::path& to, const std::string& folder, const std::string& location) {
-  const fs::path data = (Canonical(folder) / location).lexically_relative(to);
+  const fs::path data = (CanonicalFolder(folder) / location).lexically_relative(to);
   if (data.empty() || *data.begin() == "..") return {};
   return data.string();
 }
@@ -98,13 +94,13 @@ absl::StatusOr<DataPlacement> PlaceExternalData(const std::string& base_dir,
                                                 const std::string& output, ExternalMode mode,
                                                 onnx::ModelProto* model) {
   DataPlacement placed;
-  const fs::path to = Canonical(fs::path(output).parent_path().string());
-  if (Canonical(base_dir) != to) KV_RETURN_IF_ERROR(MoveReferences(base_dir, to, model));
+  const fs::path to = CanonicalFolder(fs::path(output).parent_path().string());
+  if (CanonicalFolder(base_dir) != to) KV_RETURN_IF_ERROR(MoveReferences(base_dir, to, model));
   for (const auto& [location, source] : DataSources(*model)) {
     std::string near = Below(to, source->content().folder, location);
     if (mode != ExternalMode::kCopy && !near.empty()) {
       placed.locations[source->name()] =
-          Canonical(source->content().folder) == to ? location : std::move(near);
+          CanonicalFolder(source->content().folder) == to ? location : std::move(near);
     } else if (mode == ExternalMode::kKeep) {
       return OutsideOutput(location);
     } else {

@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
 
 // NotFound if there is no such file. Does not wait for a pipe, and does not read an endless file.
-absl::StatusOr<std::string> ReadText(const std::string& path) {
+absl::StatusOr<std::string> ReadManifestText(const std::string& path) {
   const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.ok()) return ErrnoStatus(errno, "cannot be read");
   struct stat info {};
@@ -60,7 +60,7 @@ bool IsOfAnotherConversion(Manifest beside, const Model& model) {
 absl::StatusOr<std::optional<Manifest>> ReadManifest(Io& io, const std::string& given,
                                                      const Model& model) {
   const std::string path = given.empty() ? ManifestPathFor(model.path) : given;
-  const auto text = ReadText(path);
+  const auto text = ReadManifestText(path);
   if (!text.ok() && !(given.empty() && absl::IsNotFound(text.status()))) {
     return Coded("KV033", Prefixed(path, text.status()));
   }

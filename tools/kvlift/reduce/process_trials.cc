@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string ReadAll(const std::string& path) {
+std::string ReadWhole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
@@ -122,8 +122,8 @@ absl::Status ProcessTrials::Start(size_t id, const std::vector<std::string>& fil
 }
 
 Observation ProcessTrials::Ended(const ProcessEnd& end, bool pair, size_t slot) {
-  const ProcessOutput printed{ReadAll(folder_->File(fmt::format("{}.out", slot))),
-                              ReadAll(folder_->File(fmt::format("{}.err", slot)))};
+  const ProcessOutput printed{ReadWhole(folder_->File(fmt::format("{}.out", slot))),
+                              ReadWhole(folder_->File(fmt::format("{}.err", slot)))};
   return Observe(pair ? "verify" : "convert", end, printed);
 }
 

@@ -16,23 +16,23 @@ Finding ReasonOf(const VerifyReport& report) {
   return {code, report.reason.substr(space + 1), {}, {}};
 }
 
-Outcome OutcomeOf(VerdictKind verdict) {
-  return Accepts(verdict, Accept::kProved)    ? Outcome::kPassed
-         : verdict == VerdictKind::kDifferent ? Outcome::kFailed
-                                              : Outcome::kError;
+CaseOutcome OutcomeOf(VerdictKind verdict) {
+  return Accepts(verdict, Accept::kProved)    ? CaseOutcome::kPassed
+         : verdict == VerdictKind::kDifferent ? CaseOutcome::kFailed
+                                              : CaseOutcome::kError;
 }
 
 TestCase PlanCase(const PlanResult& plan) {
   TestCase one{"plans", plan.name};
   one.message = plan.note;
   if (plan.status == "different") {
-    one.outcome = Outcome::kFailed;
+    one.outcome = CaseOutcome::kFailed;
     one.type = "KV404";
   } else if (plan.status == "failed") {
-    one.outcome = Outcome::kError;
+    one.outcome = CaseOutcome::kError;
     one.type = "KV401";
   } else if (plan.status == "skipped") {
-    one.outcome = Outcome::kSkipped;
+    one.outcome = CaseOutcome::kSkipped;
   }
   return one;
 }
@@ -40,11 +40,11 @@ TestCase PlanCase(const PlanResult& plan) {
 TestCase ControlCase(const ControlResult& control) {
   TestCase one{"mutants", fmt::format("{}: {}", control.group, control.mutant)};
   if (control.missed()) {
-    one.outcome = Outcome::kError;
+    one.outcome = CaseOutcome::kError;
     one.type = "KV407";
     one.message = "not detected";
   } else if (control.detected_by.empty()) {
-    one.outcome = Outcome::kSkipped;
+    one.outcome = CaseOutcome::kSkipped;
     one.message = !control.not_run.empty() ? "does not run: " + control.not_run
                                            : "excused: " + control.equivalent;
   }
@@ -54,11 +54,11 @@ TestCase ControlCase(const ControlResult& control) {
 TestCase FactCase(const ProofFact& fact) {
   TestCase one{"for all shapes", fmt::format("{}: {}", fact.about, fact.text)};
   if (fact.status == FactStatus::kRefuted) {
-    one.outcome = Outcome::kFailed;
+    one.outcome = CaseOutcome::kFailed;
     one.type = "KV409";
     one.message = fact.why_not;
   } else if (!fact.holds()) {
-    one.outcome = Outcome::kSkipped;
+    one.outcome = CaseOutcome::kSkipped;
     one.message = "only tested: " + fact.why_not;
   }
   return one;
@@ -85,7 +85,7 @@ const std::vector<std::string>& VerifyDocumentFormats() {
 std::vector<Diagnostic> VerifyDiagnostics(const VerifyReport& report, const std::string& before,
                                           const std::string& after) {
   std::vector<Diagnostic> all;
-  if (OutcomeOf(report.verdict) == Outcome::kPassed) {
+  if (OutcomeOf(report.verdict) == CaseOutcome::kPassed) {
     all.push_back(
         {Level::kNote,
          after,

@@ -116,19 +116,19 @@ void MapBinary(KernelContext& context, F f) {
   const BroadcastRows rows(va.shape, vb.shape, context.outputs[0].shape);
   const int64_t n = rows.length(), step_a = rows.step_a(), step_b = rows.step_b();
   if (n == 0) return;
-  const auto run = [&](int64_t row, int64_t begin, int64_t end) {
-    const auto [offset_a, offset_b] = rows.Offsets(row);
-    MapRow(a + offset_a + begin * step_a, step_a, b + offset_b + begin * step_b, step_b,
-           y + row * n + begin, end - begin, f);
-  };
-  if (rows.rows() == 1) {
-    ParallelFor(context.threads, n, 64, kMapPerThread,
-                [&](int64_t begin, int64_t end) { run(0, begin, end); });
-    return;
-  }
-  ParallelFor(context.threads, rows.rows(), 1, std::max<int64_t>(1, kMapPerThread / n),
+  // Threads divide the only row, or the rows. MapRow stands once, since it is compiled for many
+  // types.
+  const bool alone = rows.rows() == 1;
+  ParallelFor(context.threads, alone ? n : rows.rows(), alone ? 64 : 1,
+              alone ? kMapPerThread : std::max<int64_t>(1, kMapPerThread / n),
               [&](int64_t begin, int64_t end) {
-                for (int64_t row = begin; row < end; ++row) run(row, 0, n);
+                const int64_t first = alone ? begin : 0, count = alone ? end - begin : n;
+                const int64_t last_row = alone ? 1 : end;
+                for (int64_t row = alone ? 0 : begin; row < last_row; ++row) {
+                  const auto [offset_a, offset_b] = rows.Offsets(row);
+                  MapRow(a + offset_a + first * step_a, step_a, b + offset_b + first * step_b,
+                         step_b, y + row * n + first, count, f);
+                }
               });
 }
 

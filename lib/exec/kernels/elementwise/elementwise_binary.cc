@@ -1,15 +1,18 @@
 #include "exec/kernels/elementwise/elementwise_binary.h"
 
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "base/status.h"
 #include "exec/kernels/elementwise/elementwise.h"
+#include "exec/memory/scratch.h"
 
 namespace kvlift::exec {
 namespace {
 
 using namespace math;  // NOLINT
+using onnx::TensorProto;
 
 // Integer arithmetic wraps around.
 struct AddFn {
@@ -157,6 +160,33 @@ C Power(C base, E exponent) {
   }
 }
 
+// Makes float64, uint64 or int64 of exponents of any type, which changes none of them, so that not
+// every type of bases is compiled with every type of exponents.
+absl::Status WidenExponents(ScratchScope& scratch, View* exponents) {
+  const View narrow = *exponents;
+  return VisitNumeric(narrow.type, [&](auto tag) {
+    using E = typename decltype(tag)::Type;
+    using Wide =
+        std::conditional_t<!std::is_integral_v<E>, double,
+                           std::conditional_t<std::is_same_v<E, uint64_t>, uint64_t, int64_t>>;
+    exponents->type = !std::is_integral_v<E>        ? TensorProto::DOUBLE
+                      : std::is_same_v<E, uint64_t> ? TensorProto::UINT64
+                                                    : TensorProto::INT64;
+    if constexpr (!std::is_same_v<E, Wide>) {
+      Wide* wide = scratch.Get<Wide>(narrow.size());
+      for (const E& e : narrow.span<E>()) *wide++ = static_cast<Wide>(Widen(e));
+      exponents->data = reinterpret_cast<std::byte*>(wide - narrow.size());
+    }
+    return absl::OkStatus();
+  });
+}
+
+template <typename A, typename E>
+absl::Status RaiseTo(KernelContext& context) {
+  MapBinary<A, E, A>(context, [](Compute<A> a, Compute<E> e) -> Compute<A> { return Power(a, e); });
+  return absl::OkStatus();
+}
+
 // Folds all operands at once with `fold`, in the compute type, then applies `finish`.
 template <typename T, typename Fold, typename Finish>
 void MapAll(KernelContext& context, Fold fold, Finish finish) {
@@ -227,14 +257,20 @@ absl::Status ModKernel(KernelContext& context) {
 float PowerOf(float base, float exponent) { return Power(base, exponent); }
 
 absl::Status PowKernel(KernelContext& context) {
-  return VisitNumeric(context.inputs[0].type, [&](auto base) {
+  ScratchScope scratch;
+  View exponents = context.inputs[1];
+  if (exponents.type != context.inputs[0].type) {
+    KV_RETURN_IF_ERROR(WidenExponents(scratch, &exponents));
+  }
+  const View inputs[] = {context.inputs[0], exponents};
+  KernelContext widened = context;
+  widened.inputs = inputs;
+  return VisitNumeric(inputs[0].type, [&](auto base) {
     using A = typename decltype(base)::Type;
-    return VisitNumeric(context.inputs[1].type, [&](auto exponent) {
-      using B = typename decltype(exponent)::Type;
-      MapBinary<A, B, A>(context,
-                         [](Compute<A> a, Compute<B> b) -> Compute<A> { return Power(a, b); });
-      return absl::OkStatus();
-    });
+    if (exponents.type == inputs[0].type) return RaiseTo<A, A>(widened);
+    if (exponents.type == TensorProto::DOUBLE) return RaiseTo<A, double>(widened);
+    return exponents.type == TensorProto::UINT64 ? RaiseTo<A, uint64_t>(widened)
+                                                 : RaiseTo<A, int64_t>(widened);
   });
 }
 

@@ -24,14 +24,14 @@ bool CountsFromFront(sym::Forms& forms, const Correspondence& twins, ValueId ind
   return true;
 }
 
-constexpr int kDeepest = 4;
+constexpr int kDeepestTable = 4;
 
 // Returns true if a <= b wherever `known` holds, with selects taken branch by branch.
 bool IsAtMost(sym::Pool& pool, Equality& equality, Expr a, Expr b, Expr known, int depth) {
   const Expr split = a->kind() == sym::Kind::kSelect   ? a
                      : b->kind() == sym::Kind::kSelect ? b
                                                        : nullptr;
-  if (split == nullptr || depth >= kDeepest) {
+  if (split == nullptr || depth >= kDeepestTable) {
     return equality.Follows(known, pool.Le(a, b, Facts{}), Facts{});
   }
   for (int k : {1, 2}) {

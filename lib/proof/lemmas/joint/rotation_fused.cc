@@ -10,9 +10,9 @@ namespace {
 using sym::Expr;
 using sym::Facts;
 
-class Reader {
+class RotationReader {
  public:
-  Reader(const GraphPair& pair, const Correspondence& twins)
+  RotationReader(const GraphPair& pair, const Correspondence& twins)
       : pair_(pair),
         graph_(pair.graph()),
         forms_(pair.forms()),
@@ -108,7 +108,7 @@ class Reader {
 }  // namespace
 
 bool IsRotationOf(const GraphPair& pair, const Correspondence& twins, NodeId mine, ValueId theirs) {
-  return Reader(pair, twins).Run(mine, theirs);
+  return RotationReader(pair, twins).Run(mine, theirs);
 }
 
 }  // namespace kvlift

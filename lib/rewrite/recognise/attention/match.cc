@@ -14,7 +14,7 @@ using sym::Expr;
 using sym::Kind;
 
 namespace {
-constexpr size_t kMaxSearched = 64;
+constexpr size_t kMaxValuesSearched = 64;
 constexpr int64_t kMaxHeads = 256;
 constexpr int64_t kMaxPlaces = 256;
 
@@ -102,7 +102,7 @@ ValueId FindValue(sym::Forms& forms, ValueId from, Expr element, absl::Span<cons
   if (element->kind() == Kind::kLoad && fits(element->source())) return element->source();
   std::deque<ValueId> queue = {from};
   absl::flat_hash_set<ValueId> seen = {from};
-  for (size_t searched = 0; !queue.empty() && searched < kMaxSearched; ++searched) {
+  for (size_t searched = 0; !queue.empty() && searched < kMaxValuesSearched; ++searched) {
     const ValueId v = queue.front();
     queue.pop_front();
     if (fits(v)) return v;
