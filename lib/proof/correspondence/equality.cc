@@ -145,7 +145,7 @@ bool Equality::InBothCases(Expr mine, Expr theirs, Expr known, const Facts& fact
 }
 
 bool Equality::InCasesOfBound(Expr mine, Expr theirs, Expr known, const Facts& facts, int depth) {
-  if (depth >= kDeepest) return false;
+  if (depth >= kDeepestSelect) return false;
   std::vector<Expr> own, others;
   CollectBounds(mine, &own);
   CollectBounds(theirs, &others);

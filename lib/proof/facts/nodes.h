@@ -51,13 +51,14 @@ class Nodes {
   bool SameAttributes(NodeId mine, NodeId theirs) const;
   // Counts an axis of the node's first input from the front; nullopt if the rank is not known.
   std::optional<int64_t> FromFront(int64_t axis, NodeId n) const;
-  // The attribute `axis`, written out or by default, counted from the front; nullopt if the operator
-  // has none or the rank is not known.
+  // The attribute `axis`, written out or by default, counted from the front; nullopt if the
+  // operator has none or the rank is not known.
   std::optional<int64_t> AxisOf(NodeId n) const;
   // Names the first operand that differs; `why_not` is empty if none does. `same` receives how each
   // operand is the same.
   Comparison CompareInputs(NodeId mine, NodeId theirs, std::vector<Sameness>* same);
-  // Returns true if the operand is the axis of a CumSum or CumProd, and the same one in both models.
+  // Returns true if the operand is the axis of a CumSum or CumProd, and the same one in both
+  // models.
   bool IsSameRunningAxis(NodeId mine, NodeId theirs, size_t operand);
   // The value's name in its own model, or "nothing" for kNoValue.
   std::string Called(ValueId value) const;

@@ -192,9 +192,8 @@ bool CrossTokenFinder::Loses(NodeId n, const Holds& holds) {
 
 bool CrossTokenFinder::IsReal(NodeId n) const {
   const auto outputs = graph_.outputs(n);
-  return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) {
-    return v != kNoValue && HoldsReals(forms_.ElementType(v));
-  });
+  return std::any_of(outputs.begin(), outputs.end(),
+                     [&](ValueId v) { return v != kNoValue && HoldsReals(forms_.ElementType(v)); });
 }
 
 // Returns true for a symbol that stands for an extent which no declaration and no operator gives.
