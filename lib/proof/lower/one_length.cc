@@ -38,6 +38,10 @@ onnx::ModelProto WithOneLength(const onnx::ModelProto& result, const Manifest& r
   for (const ManifestInput& input : relation.inputs) {
     const ControlInput* control = AsControl(input);
     if (control == nullptr || control->shape != std::vector<std::string>{"B"}) continue;
+    if (!IsControl(input, ControlValue::kPastLength) &&
+        !IsControl(input, ControlValue::kTotalLength)) {
+      continue;
+    }
     const std::string prefix = kPlainPrefix + input.name + "/";
     const std::string shared = prefix + "shared";
     for (NodeProto& node : *graph->mutable_node()) {
