@@ -219,8 +219,9 @@ class TargetRules {
   void Operands(NodeId node, const NodeShapes& shapes) {
     const onnx::NodeProto& proto = graph_.node(node);
     const auto needs = [&](std::string text) { Add(node, "KV141", std::move(text)); };
-    if (shapes.Has(kNonpadInput))
+    if (shapes.Has(kNonpadInput)) {
       needs("needs no nonpad_kv_seqlen (input 6): a mask hides unused rows");
+    }
     if (shapes.Has(kPastKeyInput)) needs("needs no past_key and past_value (inputs 4 and 5)");
     for (size_t k = 1; k < graph_.outputs(node).size(); ++k) {
       if (graph_.outputs(node)[k] == kNoValue) continue;

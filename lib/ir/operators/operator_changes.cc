@@ -10,8 +10,9 @@ namespace {
 
 std::string FirstChanged(const onnx::GraphProto& graph, int64_t from, int64_t to) {
   for (const onnx::NodeProto& node : graph.node()) {
-    if (IsDefaultDomain(node.domain()) && ChangedMeaning(node.op_type(), from, to))
+    if (IsDefaultDomain(node.domain()) && ChangedMeaning(node.op_type(), from, to)) {
       return node.op_type();
+    }
     for (const onnx::AttributeProto& attribute : node.attribute()) {
       if (attribute.has_g()) {
         if (std::string op = FirstChanged(attribute.g(), from, to); !op.empty()) return op;

@@ -170,8 +170,9 @@ absl::Status CastTo(OpContext& c, int32_t to) {
     Reals out(size);
     for (int64_t i = 0; i < size; ++i) {
       Number n = x.reals().At(i);
-      if (saturate)
+      if (saturate) {
         n.value = std::isnan(n.value) ? n.value : std::clamp(n.value, -largest, largest);
+      }
       out.Set(i, wider ? n : Rounded(n, to));
     }
     (*c.out)[0] = Value::FromReals(to, x.dims(), std::move(out));

@@ -231,4 +231,8 @@ class Correspondence {
   mutable Grounds grounds_;
 };
 
+// The assumption that all sequences of a batch hold the same number of tokens, which the manifest
+// states (Manifest::uniform).
+Assumption SequencesOfOneLength();
+
 }  // namespace kvlift

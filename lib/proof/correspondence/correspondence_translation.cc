@@ -286,9 +286,11 @@ Expr Correspondence::Fitted(Expr e, const Facts& facts) const {
   return fitted;
 }
 
-void Correspondence::RestOnOneLength() const {
-  RestOn({AssumptionKind::kOneLength, "", "all sequences of a batch have as many past tokens",
-          AssumptionSource::kManifest});
+void Correspondence::RestOnOneLength() const { RestOn(SequencesOfOneLength()); }
+
+Assumption SequencesOfOneLength() {
+  return {AssumptionKind::kOneLength, "", "all sequences of a batch have as many past tokens",
+          AssumptionSource::kManifest};
 }
 
 // Translates a Gather whose index is shown not to be negative only after its translation, as for an

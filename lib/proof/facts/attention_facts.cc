@@ -138,8 +138,9 @@ bool AttentionFacts::RestOnHiding(const std::string& name, const AttentionReadin
   const bool finite = !before.hidden_by.empty() || !after.hidden_by.empty();
   if (finite) {
     for (const std::set<double>* numbers : {&before.hidden_by, &after.hidden_by}) {
-      if (!numbers->empty())
+      if (!numbers->empty()) {
         twins_.RestOn(HiddenKeysScoreLow(name, *numbers, before.sink != nullptr));
+      }
     }
     twins_.RestOnLemma(lemmas::kFiniteMinimum);
   }

@@ -95,12 +95,11 @@ class LookupReader {
     const Expr sequence = pool_.Index(0);
     Lookup lookup;
     for (Expr extent : extents) {
-      lookup.facts.extents.push_back(mine ? twins_.Extent(extent, sequence)
-                                          : twins_.Normal(extent, Facts{}));
+      lookup.facts.extents.push_back(InTermsOfSource(n, extent));
     }
     lookup.index =
         mine ? twins_.Translate(index, sequence, lookup.facts) : twins_.Normal(index, lookup.facts);
-    lookup.rows = mine ? twins_.Extent(rows, sequence) : twins_.Normal(rows, Facts{});
+    lookup.rows = InTermsOfSource(n, rows);
     if (lookup.index == nullptr || lookup.rows == nullptr) return;
     Number(&lookup);
     found->push_back(std::move(lookup));
@@ -136,7 +135,11 @@ class LookupReader {
     int64_t axis = IntAttribute(graph_.node(n), "axis", top ? -1 : 0);
     if (axis < 0) axis += rank;
     if (!searched.known_rank || axis < 0 || axis >= rank) return nullptr;
-    const Expr extent = searched.shape[static_cast<size_t>(axis)];
+    return InTermsOfSource(n, searched.shape[static_cast<size_t>(axis)]);
+  }
+
+  // An extent of a value that the node reads, in the source's terms; null if it has none there.
+  Expr InTermsOfSource(NodeId n, Expr extent) {
     return pair_.IsOfAfter(n) ? twins_.Extent(extent, pool_.Index(0))
                               : twins_.Normal(extent, Facts{});
   }

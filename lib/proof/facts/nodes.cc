@@ -218,7 +218,7 @@ Nodes::Comparison Nodes::CompareNodes(NodeId mine, NodeId theirs) {
   if (results == Sameness::kNone) return {results, "has operands of other extents"};
   // A result is whole where an operand that the source shares among sequences only broadcasts.
   bool whole = true;
-  for (size_t k = 0; k < graph_.outputs(mine).size(); ++k) {
+  for (size_t k = 0; results != Sameness::kWhole && k < graph_.outputs(mine).size(); ++k) {
     const ValueId x = graph_.outputs(mine)[k], y = graph_.outputs(theirs)[k];
     whole = whole && x != kNoValue && y != kNoValue && SameExtents(x, y);
   }

@@ -242,8 +242,9 @@ class LayerReader {
     if (IsRead(a) && IsRead(b)) {
       if (SameData(a, b)) return true;
       const auto size = NumElements(a);
-      if (!size.ok() || *size <= (IsFloatType(a.data_type()) ? 1 : kMostConstantElements))
+      if (!size.ok() || *size <= (IsFloatType(a.data_type()) ? 1 : kMostConstantElements)) {
         return false;
+      }
     }
     layers_.open.insert(x);
     return true;

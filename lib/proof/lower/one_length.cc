@@ -3,55 +3,33 @@
 #include <string>
 #include <vector>
 
-#include "proof/lower/expand_contrib_ops.h"
+#include "proof/lower/contrib_writer.h"
 
 namespace kvlift {
-namespace {
 
-using onnx::GraphProto;
 using onnx::NodeProto;
-
-std::string AddNumber(int64_t number, GraphProto* graph) {
-  auto* tensor = graph->add_initializer();
-  tensor->set_name(std::string(kPlainPrefix) + "one_length/" + std::to_string(number));
-  tensor->set_data_type(onnx::TensorProto::INT64);
-  tensor->add_dims(1);
-  tensor->add_int64_data(number);
-  return tensor->name();
-}
-
-NodeProto Node(const char* op, const std::vector<std::string>& inputs, const std::string& output) {
-  NodeProto node;
-  node.set_op_type(op);
-  for (const std::string& input : inputs) node.add_input(input);
-  node.add_output(output);
-  return node;
-}
-
-}  // namespace
 
 onnx::ModelProto WithOneLength(const onnx::ModelProto& result, const Manifest& relation) {
   onnx::ModelProto model = result;
-  GraphProto* graph = model.mutable_graph();
-  const std::string zero = AddNumber(0, graph), one = AddNumber(1, graph);
+  onnx::GraphProto* graph = model.mutable_graph();
   std::vector<NodeProto> nodes;
   for (const ManifestInput& input : relation.inputs) {
     const ControlInput* control = AsControl(input);
     if (control == nullptr || control->shape != std::vector<std::string>{"B"}) continue;
-    if (!IsControl(input, ControlValue::kPastLength) &&
-        !IsControl(input, ControlValue::kTotalLength)) {
-      continue;
-    }
-    const std::string prefix = kPlainPrefix + input.name + "/";
-    const std::string shared = prefix + "shared";
+    const bool is_length =
+        control->value == ControlValue::kPastLength || control->value == ControlValue::kTotalLength;
+    if (!is_length) continue;
+    NodeProto named;  // gives the new values their prefix
+    named.add_output(input.name);
+    plain::Writer w(named, graph);
+    const std::string first = w.Columns(input.name, 0, 0, 1), sequences = w.Extent(input.name, 0);
+    w.Node("Expand", {first, sequences});
     for (NodeProto& node : *graph->mutable_node()) {
       for (std::string& name : *node.mutable_input()) {
-        if (name == input.name) name = shared;
+        if (name == input.name) name = w.Name();
       }
     }
-    nodes.push_back(Node("Shape", {input.name}, prefix + "sequences"));
-    nodes.push_back(Node("Slice", {input.name, zero, one}, prefix + "first"));
-    nodes.push_back(Node("Expand", {prefix + "first", prefix + "sequences"}, shared));
+    for (NodeProto& node : w.Take()) nodes.push_back(std::move(node));
   }
   nodes.insert(nodes.end(), graph->node().begin(), graph->node().end());
   graph->mutable_node()->Assign(nodes.begin(), nodes.end());

@@ -109,11 +109,6 @@ Assumption SmallSizes() {
           AssumptionSource::kHost, false};
 }
 
-Assumption SequencesOfOneLength() {
-  return {AssumptionKind::kOneLength, "", "all sequences of a batch have as many past tokens",
-          AssumptionSource::kManifest, false};
-}
-
 Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
                const Manifest& manifest, Obligations* obligations) {
   Proof proof;

@@ -98,8 +98,9 @@ bool HasHostMask(const PlanBasis& s) {
                     [&](const CacheUpdate& update) { return update.pair.past == v; });
     if (cache) continue;
     for (Expr dim : form.shape) {
-      if (dim->kind() == Kind::kInteger || dim == s.extents.batch || dim == s.extents.new_length)
+      if (dim->kind() == Kind::kInteger || dim == s.extents.batch || dim == s.extents.new_length) {
         continue;
+      }
       return true;
     }
   }

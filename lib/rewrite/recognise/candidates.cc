@@ -123,8 +123,9 @@ class Finder {
   void ConsiderFlat(ValueId output) {
     if (!forms_.Of(output).known_rank) return;
     for (ValueId source : sym::SourcesOf(forms_.Of(output).element)) {
-      if (!graph_.is_graph_input(source) || taken_.contains(source) || RankOf(source) != 2)
+      if (!graph_.is_graph_input(source) || taken_.contains(source) || RankOf(source) != 2) {
         continue;
+      }
       const auto append = ReadAppend(forms_, source, output);
       if (!append || append->reversed) continue;
       return Add({source, output}, DescribeCandidate(forms_, {source, output}));

@@ -9,7 +9,6 @@
 #include "verify/report/compare.h"
 
 namespace kvlift {
-namespace {}  // namespace
 
 // One prompt in a single step must give the same as the prompt in pieces.
 SelfCheck SelfChecks::Chunks(Runner& source, Runner& converted) {
@@ -54,8 +53,9 @@ SelfCheck SelfChecks::Chunks(Runner& source, Runner& converted) {
       const Comparison own =
           Compare(Part(one.steps[0].outputs[0].at(theirs).view(), 1, from, to).view(),
                   several.steps[k].outputs[0].at(theirs).view(), facts_.source_nodes);
-      if (own.difference)
+      if (own.difference) {
         return SkippedCheck(name, "the source itself gives other results in pieces");
+      }
       Judge(Part(all, 1, from, to).view(), now, output.name, static_cast<int>(k), &check);
     }
   }
@@ -71,8 +71,9 @@ SelfCheck SelfChecks::Chunks(Runner& source, Runner& converted) {
 // Twice the slots must not change a result.
 SelfCheck SelfChecks::Capacity(Runner& source, Runner& converted) {
   const std::string name = "twice the capacity";
-  if (!facts_.limits.free_capacity)
+  if (!facts_.limits.free_capacity) {
     return SkippedCheck(name, "the capacity is fixed by the models");
+  }
   Plan larger = *longest_->plan;
   larger.capacity *= 2;
   SelfCheck check;
@@ -141,8 +142,9 @@ SelfCheck SelfChecks::Overflow() const {
     CacheState kept;
     for (const ManifestCache& cache : relation_.caches) {
       kept[cache.id] = state[cache.id].Clone();
-      if (!aliased->session().SetCache(cache.input, state[cache.id]).ok())
+      if (!aliased->session().SetCache(cache.input, state[cache.id]).ok()) {
         return std::string("not held");
+      }
       feeds->erase(cache.input);
     }
     ++check.result.steps;

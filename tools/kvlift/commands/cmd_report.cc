@@ -8,8 +8,6 @@
 #include "kvlift/reports/report_data.h"
 
 namespace kvlift::cli {
-namespace {}  // namespace
-
 int RunReport(const ReportFlags& flags, Io io) {
   const auto pair = LoadPair(io, flags.before, flags.after, flags.manifest, flags.common);
   if (!pair) return kUnreadable;

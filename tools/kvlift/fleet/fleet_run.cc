@@ -250,8 +250,9 @@ absl::Status FleetRun::Finish(size_t k, FleetResult result, ResultsLog* log) {
     if (flags_.common.verbose) {
       line += fmt::format(" ({:.1f} s, {})", result.seconds, BytesText(result.peak_memory_bytes));
     }
-    if (!result.reason.empty())
+    if (!result.reason.empty()) {
       line += ": " + Shorten(EscapeTerminal(result.reason), kMostReasonShown);
+    }
     io_.err << line << "\n" << std::flush;
   }
   results_[k] = std::move(result);

@@ -143,8 +143,10 @@ class Collector {
 // Returns the line without its comment, which starts with "#" at the begin or behind a space.
 absl::string_view WithoutComment(absl::string_view line) {
   for (size_t k = 0; k < line.size(); ++k) {
-    if (line[k] == '#' && (k == 0 || absl::ascii_isspace(static_cast<unsigned char>(line[k - 1]))))
+    if (line[k] == '#' &&
+        (k == 0 || absl::ascii_isspace(static_cast<unsigned char>(line[k - 1])))) {
       return line.substr(0, k);
+    }
   }
   return line;
 }

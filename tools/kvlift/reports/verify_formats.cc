@@ -11,8 +11,9 @@ namespace {
 Finding ReasonOf(const VerifyReport& report) {
   const size_t space = report.reason.find(' ');
   const std::string code = report.reason.substr(0, space);
-  if (space == std::string::npos || FindFinding(code) == nullptr)
+  if (space == std::string::npos || FindFinding(code) == nullptr) {
     return {"", report.reason, {}, {}};
+  }
   return {code, report.reason.substr(space + 1), {}, {}};
 }
 
