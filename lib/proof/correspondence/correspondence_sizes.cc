@@ -164,6 +164,17 @@ Expr Quotient(sym::Pool& pool, Expr e, Expr count) {
   return quotient;
 }
 
+// Returns e divided by those factors of b, which is not 0, that all its terms have.
+Expr WithoutFactors(sym::Pool& pool, Expr e, Expr b) {
+  const auto product = ProductIn(b);
+  if (!product) return e;
+  for (Expr factor : product->atoms) {
+    if (factor->kind() != Kind::kDim) continue;
+    if (const Expr rest = Quotient(pool, e, factor)) e = rest;
+  }
+  return e;
+}
+
 }  // namespace
 
 // If a == b * (a div b) and a div b == c, then a == b * c.
@@ -195,7 +206,8 @@ void Correspondence::FindExactQuotients() {
       if (!exact) continue;
       const Expr apart = pool.Sub(a, pool.Mul(b, number));
       const Expr one = Quotient(pool, apart, number);
-      MakeZero(one != nullptr ? one : apart, AssumptionKind::kDimension, "");
+      MakeZero(WithoutFactors(pool, one != nullptr ? one : apart, b), AssumptionKind::kDimension,
+               "");
     }
   }
 }

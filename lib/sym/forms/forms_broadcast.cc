@@ -78,12 +78,16 @@ std::optional<DimSymbol> FreeAxis(Expr size, Expr other) {
 }
 
 // Returns the length of an axis, declared by a mask or another integer input, with which the two
-// extents are equal for all other sizes: `other`, the divisor of a quotient in `own`, or what a sum
-// lacks to be `other`. Returns nullopt if no such length makes them equal.
+// extents are equal for all other sizes: `other`, the divisor of a quotient in `own` or a symbol in
+// it, or what a sum lacks to be `other`. Returns nullopt if no such length makes them equal.
 std::optional<std::pair<DimSymbol, Expr>> MadeEqualByHost(Engine& engine, Expr own, Expr other) {
   Pool& pool = engine.pool();
   std::vector<Expr> lengths = {other};
-  for (Expr division : DivisionsOf(own)) lengths.push_back(division->args()[1]);
+  for (Expr division : DivisionsOf(own)) {
+    const Expr divisor = division->args()[1];
+    lengths.push_back(divisor);
+    for (const DimSymbol& factor : DimsOf(divisor)) lengths.push_back(pool.Dim(factor));
+  }
   for (const DimSymbol& dim : DimsOf(own)) {
     if (!engine.OriginOf(dim) || ContainsDim(other, dim)) continue;
     if (!engine.IsOnlyOfIntegers(dim) && own->kind() != Kind::kFloorDiv) continue;

@@ -44,8 +44,9 @@ class ForwardBounds {
         Need(pool_.Sub(pool_.Neg(bound), pool_.Integer(1)));
         return FromEnd(bound);
       }
-      // The host chooses the length of a mask, and so that the bound lies inside.
-      if (!given && !IsOfHost(extent_)) {
+      // The host chooses the length of a mask, and so that the bound lies inside. The last rows of a
+      // table, as many as a size says, are assumed to be there.
+      if (!given && !IsOfHost(extent_) && !IsTakenOffTable(bound)) {
         const Expr negative = pool_.Lt(bound, pool_.Integer(0), Facts{});
         return c_.engine().Select(negative, FromEnd(bound), FromFront(bound, given));
       }
@@ -78,6 +79,11 @@ class ForwardBounds {
     if (!given && !IsGiven(extent_)) return pool_.Min(bound, extent_, Facts{});
     Need(pool_.Sub(extent_, bound));
     return bound;
+  }
+
+  // Returns true if the bound is the length of a table, which is constant, minus a size.
+  bool IsTakenOffTable(Expr bound) const {
+    return extent_->kind() == Kind::kInteger && Holds(pool_.Sub(extent_, bound));
   }
 
   // Returns true for the length of a mask or of another integer or bool input.
