@@ -144,14 +144,16 @@ std::string EqualityText(const ProvedConversion& converted) {
   const auto held =
       std::count_if(facts.begin(), facts.end(), [](const ProofFact& f) { return f.holds(); });
   const char* sizes = converted.conversion.manifest.frozen ? "the frozen sizes" : "all shapes";
+  const std::string share =
+      facts.empty() ? std::string("nothing is proved")
+                    : fmt::format("{} of {} facts hold for {}", held, facts.size(), sizes);
   switch (converted.equality) {
     case Equality::kProved:
       return fmt::format("equal: all {} facts hold for {}\n", facts.size(), sizes);
     case Equality::kTested:
-      return fmt::format("equal as tested: {} of {} facts hold for {}, the plans passed\n", held,
-                         facts.size(), sizes);
+      return fmt::format("equal as tested: {}, the plans passed\n", share);
     default:
-      return fmt::format("not tested: {} of {} facts hold for {}\n", held, facts.size(), sizes);
+      return fmt::format("not tested: {}\n", share);
   }
 }
 

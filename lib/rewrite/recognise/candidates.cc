@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "ir/operators/operator_changes.h"
@@ -312,17 +313,20 @@ class Finder {
            forms_.Of(input).shape[axes->front()]->kind() != Kind::kInteger;
   }
 
+  // By value, the node through which it flows into a present; kNoNode for the present itself.
+  using ReadBy = absl::flat_hash_map<ValueId, NodeId>;
+
   // Takes the nearest graph input of the same rank that the output is computed from.
   void ConsiderFlow(ValueId output, int rank) {
     std::deque<ValueId> queue = {output};
-    absl::flat_hash_set<ValueId> seen = {output};
+    ReadBy seen = {{output, kNoNode}};
     for (size_t k = 0; !queue.empty() && k < kMaxNodesSearched; ++k) {
       const ValueId v = queue.front();
       queue.pop_front();
       if (v != output && MayBePast(v, output, rank) && MayFlow(v, output)) {
         Candidate c;
         c.kind = UpdateKind::kBlend;
-        c.if_unmatched = WhyNotWritten(v, output);
+        c.if_unmatched = WhyNotWritten(v, output, seen);
         Add({v, output}, std::move(c));
         return;
       }
@@ -332,22 +336,42 @@ class Finder {
       if (graph_.Is(n, "Attention") || !IsDefaultDomain(graph_.node(n).domain())) continue;
       if (v != output && (graph_.Is(n, "MatMul") || graph_.Is(n, "Gemm"))) continue;
       for (ValueId input : graph_.inputs(n)) {
-        if (input != kNoValue && seen.insert(input).second) queue.push_back(input);
+        if (input != kNoValue && seen.try_emplace(input, n).second) queue.push_back(input);
       }
     }
   }
 
-  Finding WhyNotWritten(ValueId past, ValueId present) {
-    const NodeId unknown = FirstOfUnknownRank(present);
-    const std::string found = unknown == kNoNode
-                                  ? "arithmetic"
-                                  : fmt::format("a value of unknown rank, as the result of {} is",
-                                                graph_.node(unknown).op_type());
-    return MakeFinding("KV202",
-                       fmt::format("needs {} to be {} with new rows written into it, found {}",
-                                   graph_.name(present), graph_.name(past), found),
-                       graph_, {unknown == kNoNode ? graph_.producer(present) : unknown},
-                       {past, present});
+  Finding WhyNotWritten(ValueId past, ValueId present, const ReadBy& read_by) {
+    const auto finding = [&](NodeId n, std::string_view found) {
+      return MakeFinding("KV202",
+                         fmt::format("needs {} to be {} with new rows written into it, found {}",
+                                     graph_.name(present), graph_.name(past), found),
+                         graph_, {n}, {past, present});
+    };
+    if (const NodeId n = FirstOfUnknownRank(present); n != kNoNode) {
+      return finding(n, fmt::format("a value of unknown rank, as the result of {} is",
+                                    graph_.node(n).op_type()));
+    }
+    if (const NodeId n = QuantizerBehind(past, read_by); n != kNoNode) {
+      return finding(n, fmt::format("{}, which rounds the rows of the past again in each step",
+                                    graph_.node(n).op_type()));
+    }
+    return finding(graph_.producer(present), "arithmetic");
+  }
+
+  // Returns the first node that quantises the past on its way to the present; kNoNode if none does.
+  NodeId QuantizerBehind(ValueId past, const ReadBy& read_by) const {
+    for (ValueId v = past; v != kNoValue;) {
+      const NodeId n = read_by.at(v);
+      if (n == kNoNode || graph_.Is(n, "QuantizeLinear") || graph_.Is(n, "DynamicQuantizeLinear")) {
+        return n;
+      }
+      const auto outputs = graph_.outputs(n);
+      const auto next = std::find_if(outputs.begin(), outputs.end(),
+                                     [&](ValueId output) { return read_by.contains(output); });
+      v = next == outputs.end() ? kNoValue : *next;
+    }
+    return kNoNode;
   }
 
   // Returns the first node whose result has an unknown rank, on the way to the operands of the node
