@@ -74,6 +74,7 @@ class RandomGraph {
   void ScatterNumbers(const std::string& places);
   void ScatterWide(const std::string& places);
   void Blend();
+  void BlendRows(bool per_row);
   void Splice();
   void Stack();
   void Layers();

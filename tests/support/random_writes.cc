@@ -114,6 +114,43 @@ void RandomGraph::Blend() {
   Node("Add", {old, fresh}, kFloat, {a, b, c});
 }
 
+// Writes several tokens as x * (1 - sum of hot rows) + hot^T u. Places may lie outside.
+void RandomGraph::BlendRows(bool per_row) {
+  const int64_t a = dims_["A"], b = dims_["B"], c = dims_["C"], s = dims_["S"];
+  const std::string places = Places(per_row, -s, b);
+  const std::string column = Op("Unsqueeze", {places, Indices({2})}, kInt, {a, s, 1});
+  const std::string slots = Count(Extent("x", 3, 1), b);
+  const std::string hit = Op("Equal", {column, slots}, onnx::TensorProto::BOOL, {a, s, b});
+  auto* cast = Node("Cast", {hit}, kFloat, {a, s, b});
+  SetInt(cast, "to", kFloat);
+  const std::string hot = cast->output(0);
+  auto* sum = Node("ReduceSum", {hot, Indices({1})}, kFloat, {a, b});
+  SetInt(sum, "keepdims", 0);
+  const std::string gate = Op("Unsqueeze", {sum->output(0), Indices({2})}, kFloat, {a, b, 1});
+  const std::string one = Constant(kFloat, {}, {1});
+  const std::string rest = Op("Sub", {one, gate}, kFloat, {a, b, 1});
+  const std::string old = Op("Mul", {"x", rest}, kFloat, {a, b, c});
+  std::string fresh;
+  if (Coin()) {
+    auto* product = Node("Einsum", {hot, "u"}, kFloat, {a, b, c});
+    auto* equation = product->add_attribute();
+    equation->set_name("equation");
+    equation->set_type(onnx::AttributeProto::STRING);
+    equation->set_s("zsm,zsd->zmd");
+    fresh = product->output(0);
+  } else {
+    auto* turned = Node("Transpose", {hot}, kFloat, {a, b, s});
+    auto* perm = turned->add_attribute();
+    perm->set_name("perm");
+    perm->set_type(onnx::AttributeProto::INTS);
+    for (const int64_t axis : {0, 2, 1}) perm->add_ints(axis);
+    fresh = Op("MatMul", {turned->output(0), "u"}, kFloat, {a, b, c});
+  }
+  // A product that something else reads is no part of a blend.
+  std::erase_if(tensors_, [&](const Tensor& t) { return t.name == old; });
+  Node("Add", {old, fresh}, kFloat, {a, b, c});
+}
+
 // Writes by Concat(x[:, :w], u, x[:, w + S:]).
 void RandomGraph::Splice() {
   const int64_t a = dims_["A"], b = dims_["B"], c = dims_["C"], s = dims_["S"];
@@ -183,10 +220,11 @@ void RandomGraph::Layers() {
 }
 
 void RandomGraph::Writes() {
-  const int64_t b = dims_["B"], kind = Pick(0, 10);
+  const int64_t b = dims_["B"], kind = Pick(0, 11);
   const int64_t s = dims_["S"] = kind == 5 ? 1 : Pick(1, b);
   AddInput("u", kFloat, {"A", "S", "C"}, -9, 9);
   if (kind == 5) return Blend();
+  if (kind == 11) return BlendRows(Coin());
   if (kind == 6) return Splice();
   if (kind == 9) return Stack();
   if (kind == 10) return Layers();

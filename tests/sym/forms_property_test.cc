@@ -90,6 +90,7 @@ class Trial {
   void Check(int64_t* elements, int64_t* opaque, int64_t* unknown) {
     for (NodeId n = 0; n < graph_->num_nodes(); ++n) {
       for (ValueId v : graph_->outputs(n)) {
+        if (!values_.contains(v)) continue;
         SCOPED_TRACE(graph_->node(n).op_type() + " " + graph_->name(v));
         if (forms_->Of(v).known_rank) {
           CheckValue(v, elements, opaque);

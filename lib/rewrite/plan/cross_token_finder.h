@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/types/span.h"
 #include "rewrite/plan/cross_token_ops.h"
 
 namespace kvlift::internal {
@@ -30,6 +31,7 @@ class CrossTokenFinder {
   NodeId RunOtherTokens();
 
  private:
+  void TakeWriting(absl::Span<const CacheUpdate> updates);
   void TakeHostBatch();
   void TakeEqual(absl::flat_hash_set<sym::DimSymbol>* dims) const;
   static std::optional<std::pair<sym::DimSymbol, sym::DimSymbol>> EqualSymbols(sym::Expr predicate);
@@ -79,7 +81,7 @@ class CrossTokenFinder {
   const Graph& graph_;
   sym::Forms& forms_;
   absl::flat_hash_set<sym::DimSymbol> rows_, past_, sequences_;
-  absl::flat_hash_set<NodeId> attention_;
+  absl::flat_hash_set<NodeId> replaced_;  // nodes of attentions and cache updates
   bool several_tokens_ = false, several_sequences_ = false;
 };
 

@@ -41,15 +41,52 @@ CrossTokenFinder::CrossTokenFinder(const Analysis& a) : graph_(*a.graph), forms_
   TakeEqual(&rows_);
   TakeEqual(&sequences_);
   for (const AnalysedAttention& attention : a.attention) {
-    attention_.insert(attention.node);
+    replaced_.insert(attention.node);
     if (!attention.site) continue;
-    attention_.insert(attention.site->nodes.begin(), attention.site->nodes.end());
+    replaced_.insert(attention.site->nodes.begin(), attention.site->nodes.end());
   }
+  TakeWriting(a.updates);
+}
+
+// Adds the nodes that only serve to write new rows into caches, behind the values that the presents
+// are made of.
+void CrossTokenFinder::TakeWriting(absl::Span<const CacheUpdate> updates) {
+  absl::flat_hash_set<ValueId> presents, seen;
+  std::vector<ValueId> queue;
+  for (const CacheUpdate& update : updates) {
+    presents.insert(update.pair.present);
+    queue.push_back(update.pair.present);
+    const std::vector<ValueId> made_of = sym::SourcesOf(forms_.Of(update.pair.present).element);
+    seen.insert(made_of.begin(), made_of.end());
+  }
+  absl::flat_hash_set<NodeId> writing;
+  while (!queue.empty()) {
+    const NodeId n = graph_.producer(queue.back());
+    queue.pop_back();
+    if (n == kNoNode || !writing.insert(n).second) continue;
+    for (ValueId v : graph_.inputs(n)) {
+      if (v != kNoValue && seen.insert(v).second) queue.push_back(v);
+    }
+  }
+  const auto is_read_elsewhere = [&](NodeId n) {
+    const auto outputs = graph_.outputs(n);
+    return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) {
+      if (v == kNoValue || presents.contains(v)) return false;
+      const auto uses = graph_.uses(v);
+      return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
+        return use.kind != Use::Kind::kNodeInput || !writing.contains(use.node);
+      });
+    });
+  };
+  for (bool fewer = true; fewer;) {
+    fewer = absl::erase_if(writing, is_read_elsewhere) > 0;
+  }
+  replaced_.insert(writing.begin(), writing.end());
 }
 
 NodeId CrossTokenFinder::Run() {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (!attention_.contains(n) && Mixes(n)) return n;
+    if (!replaced_.contains(n) && Mixes(n)) return n;
   }
   return kNoNode;
 }
@@ -57,7 +94,7 @@ NodeId CrossTokenFinder::Run() {
 NodeId CrossTokenFinder::RunWithPads() {
   if (!HoldsPads()) return kNoNode;
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (!attention_.contains(n) && !SeesEarlierOnly(n) && Mixes(n)) return n;
+    if (!replaced_.contains(n) && !SeesEarlierOnly(n) && Mixes(n)) return n;
     if (Computes(n) && ReadsMoved(n, &IsShifted)) return n;
     if (IsReal(n) && Loses(n, [&](Expr extent) { return HoldsSequences(extent); })) return n;
   }
@@ -66,7 +103,7 @@ NodeId CrossTokenFinder::RunWithPads() {
 
 NodeId CrossTokenFinder::RunIntegers() {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (!attention_.contains(n) && CountsTokens(n)) return n;
+    if (!replaced_.contains(n) && CountsTokens(n)) return n;
   }
   return kNoNode;
 }
@@ -81,7 +118,7 @@ NodeId CrossTokenFinder::RunMoved() {
 
 NodeId CrossTokenFinder::RunJoined() {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (!attention_.contains(n) && Joins(n)) return n;
+    if (!replaced_.contains(n) && Joins(n)) return n;
   }
   return kNoNode;
 }
@@ -89,7 +126,7 @@ NodeId CrossTokenFinder::RunJoined() {
 NodeId CrossTokenFinder::RunOtherTokens() {
   if (!several_tokens_) return kNoNode;
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (attention_.contains(n) || !Computes(n) || !IsReal(n) || !HasRowPerToken(n)) continue;
+    if (replaced_.contains(n) || !Computes(n) || !IsReal(n) || !HasRowPerToken(n)) continue;
     const auto inputs = graph_.inputs(n);
     if (std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) { return ReadsOtherTokens(v); })) {
       return n;
@@ -176,7 +213,7 @@ bool CrossTokenFinder::HoldsSequences(Expr extent) const {
 // say. Which element a result is made of is then unknown, though it may broadcast later on.
 template <typename Holds>
 bool CrossTokenFinder::Loses(NodeId n, const Holds& holds) {
-  if (attention_.contains(n) || !Computes(n)) return false;
+  if (replaced_.contains(n) || !Computes(n)) return false;
   const auto has_axis = [&](ValueId v) {
     if (v == kNoValue || !forms_.Of(v).known_rank) return false;
     const std::vector<Expr> shape = forms_.Of(v).shape;
@@ -298,7 +335,7 @@ NodeId CrossTokenFinder::FindLastForAll() {
       made_of_last.insert(outputs.begin(), outputs.end());
       continue;
     }
-    const bool reads = !attention_.contains(n) && Computes(n) &&
+    const bool reads = !replaced_.contains(n) && Computes(n) &&
                        std::any_of(inputs.begin(), inputs.end(),
                                    [&](ValueId v) { return ReadsLast(v, made_of_last); });
     if (!reads) continue;

@@ -198,8 +198,8 @@ class Arithmetic {
   Taken* taken_;
 };
 
-// Returns true if the node is a product that is only added to other products: a blend, such as old
-// * (1 - hot) + new * hot.
+// Returns true if the node is a product that is only added to other products, or to products of
+// matrices: a blend, such as old * (1 - hot) + new * hot.
 bool IsPartOfBlend(OpContext& c) {
   const Graph& graph = c.engine().graph();
   if (c.op() != "Mul" || c.output(0) == kNoValue) return false;
@@ -208,7 +208,9 @@ bool IsPartOfBlend(OpContext& c) {
     if (use.kind != Use::Kind::kNodeInput || !graph.Is(use.node, "Add")) return false;
     const auto inputs = graph.inputs(use.node);
     return std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) {
-      return v != kNoValue && graph.producer(v) != kNoNode && graph.Is(graph.producer(v), "Mul");
+      if (v == kNoValue || graph.producer(v) == kNoNode) return false;
+      const NodeId n = graph.producer(v);
+      return graph.Is(n, "Mul") || graph.Is(n, "MatMul") || graph.Is(n, "Einsum");
     });
   });
 }

@@ -1,5 +1,7 @@
-// Real arithmetic: the result has a known shape, and its elements are opaque.
+// Real arithmetic: the result has a known shape, and its elements are opaque, except of products
+// that pick rows.
 #include "sym/forms/forms_engine.h"
+#include "sym/ops/one_hot.h"
 
 namespace kvlift::sym::internal {
 namespace {
@@ -32,13 +34,13 @@ void OpVariadic(OpContext& c) {
   if (auto out = c.Broadcast(shapes)) c.SetOpaque(0, *std::move(out));
 }
 
-// Gives the shape of the product of input 0 and input `right`. Also handles FusedMatMul of
-// com.microsoft, where transA and transB swap the last two axes.
-void SetProduct(OpContext& c, int right) {
-  if (!c.Known(right + 1)) return;
+// Returns the shape of the product of input 0 and input `right`; nullopt if it is not known. Also
+// handles FusedMatMul of com.microsoft, where transA and transB swap the last two axes.
+std::optional<Shape> ShapeOfProduct(OpContext& c, int right) {
+  if (!c.Known(right + 1)) return std::nullopt;
   Shape a = c.in(0).form.shape, b = c.in(right).form.shape;
-  if (a.empty() || b.empty()) return;
-  if (c.Int("transBatchA", 0) != 0 || c.Int("transBatchB", 0) != 0) return;
+  if (a.empty() || b.empty()) return std::nullopt;
+  if (c.Int("transBatchA", 0) != 0 || c.Int("transBatchB", 0) != 0) return std::nullopt;
   if (c.Int("transA", 0) != 0 && a.size() > 1) std::swap(a[a.size() - 1], a[a.size() - 2]);
   if (c.Int("transB", 0) != 0 && b.size() > 1) std::swap(b[b.size() - 1], b[b.size() - 2]);
   c.Unify(a.back(), b.size() == 1 ? b[0] : b[b.size() - 2], "inner axis of a MatMul");
@@ -46,16 +48,23 @@ void SetProduct(OpContext& c, int right) {
   const Shape batch_b = b.size() > 2 ? Head(b, 2) : Shape{};
   const Shape* const batches[] = {&batch_a, &batch_b};
   auto out = c.Broadcast(batches);
-  if (!out) return;
+  if (!out) return std::nullopt;
   if (a.size() > 1) out->push_back(a[a.size() - 2]);
   if (b.size() > 1) out->push_back(b.back());
-  c.SetOpaque(0, *std::move(out));
+  return out;
 }
 
-void OpMatMul(OpContext& c) { SetProduct(c, 1); }
+// Also gives the shape of products of quantised operands.
+void OpMatMul(OpContext& c) {
+  auto shape = ShapeOfProduct(c, 1);
+  if (!shape || (c.op() == "MatMul" && SetRowsOfOneHotMatMul(c, *shape))) return;
+  c.SetOpaque(0, *std::move(shape));
+}
 
 // Inputs 1, 2, 4 and 5 are the scales and zero points of the operands.
-void OpQLinearMatMul(OpContext& c) { SetProduct(c, 3); }
+void OpQLinearMatMul(OpContext& c) {
+  if (auto shape = ShapeOfProduct(c, 3)) c.SetOpaque(0, *std::move(shape));
+}
 
 // The outputs are the quantised tensor, its scale and its zero point.
 void OpDynamicQuantizeLinear(OpContext& c) {

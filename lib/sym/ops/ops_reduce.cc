@@ -6,6 +6,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "sym/forms/forms_engine.h"
+#include "sym/forms/scatter_inverse.h"
+#include "sym/ops/one_hot.h"
 
 namespace kvlift::sym::internal {
 namespace {
@@ -52,7 +54,7 @@ bool ReduceVector(OpContext& c) {
 }
 
 // The indices of reduced axes are numbered from here on.
-constexpr int kReducedBase = 16;
+constexpr int kReducedBase = kUpdateBase;
 
 // Returns (a*0 + b) + (a*1 + b) + ..., with n summands.
 Expr SumOf(Pool& pool, int64_t a, Expr b, Expr n) {
@@ -132,7 +134,7 @@ void OpReduce(OpContext& c) {
   Shape out = Reduced(c.pool(), shape, *normal, c.Int("keepdims", 1) != 0);
   const std::string& op = c.op();
   const bool keep = c.Int("keepdims", 1) != 0;
-  c.Set(0, std::move(out), [&](Indices ix, const Facts& facts) -> Expr {
+  c.Set(0, out, [&](Indices ix, const Facts& facts) -> Expr {
     std::vector<Expr> own;
     size_t next = 0;
     for (int k = 0; k < rank; ++k) {
@@ -149,6 +151,14 @@ void OpReduce(OpContext& c) {
     all.extents.resize(kReducedBase + rank, nullptr);
     for (int axis : *normal) all.extents[kReducedBase + axis] = shape[axis];
     Expr e = c.engine().At(c.in(0), own, all);
+    // A sum of one-hot rows says whether one of them has a 1 there.
+    if (op == "ReduceSum" && CountsExactly(c.type(0)) && normal->size() == 1) {
+      Pool::Substitution s;
+      s.indices.assign(kReducedBase + rank, nullptr);
+      s.indices[kReducedBase + normal->front()] = c.pool().Index(kUpdateBase);
+      const Expr hot = e == nullptr ? nullptr : c.pool().Substitute(e, s, all);
+      if (auto found = FindPlaceOfOne(c, hot, out, shape[normal->front()])) return found->condition;
+    }
     if (!std::all_of(normal->begin(), normal->end(),
                      [&](int axis) { return shape[axis]->is_integer(1); })) {
       for (int axis : *normal) {
@@ -218,6 +228,42 @@ bool IsPermutation(std::string from, std::string to) {
 
 }  // namespace
 
+namespace {
+
+// Calls SetRowsOfOneHot for an Einsum of two operands that sums over one label.
+bool SetRowsOfOneHotEinsum(OpContext& c, absl::Span<const std::string> terms,
+                           const std::string& result, const Shape& shape) {
+  std::string summed;
+  for (char label : terms[0]) {
+    const bool both = terms[1].find(label) != std::string::npos;
+    if (result.find(label) == std::string::npos && !both) return false;
+    if (result.find(label) == std::string::npos) summed += label;
+  }
+  const bool once = std::all_of(terms.begin(), terms.end(), [](std::string term) {
+    std::sort(term.begin(), term.end());
+    return std::adjacent_find(term.begin(), term.end()) == term.end();
+  });
+  const auto is_known = [&](char label) {
+    return label == summed[0] || result.find(label) != std::string::npos;
+  };
+  if (summed.size() != 1 || !once || !std::all_of(terms[1].begin(), terms[1].end(), is_known)) {
+    return false;
+  }
+  const auto indices = [&](int operand, Expr along) {
+    std::vector<Expr> own;
+    for (char label : terms[operand]) {
+      const bool one = c.in(operand).dim(static_cast<int>(own.size()))->is_integer(1);
+      const auto place = static_cast<int>(result.find(label));
+      own.push_back(label == summed[0] ? along : one ? c.pool().Integer(0) : c.pool().Index(place));
+    }
+    return own;
+  };
+  const Expr extent = c.in(0).dim(static_cast<int>(terms[0].find(summed[0])));
+  return SetRowsOfOneHot(c, shape, extent, indices);
+}
+
+}  // namespace
+
 void OpEinsum(OpContext& c) {
   const int n = c.num_inputs();
   if (n == 0 || !c.Known(n)) return;
@@ -259,6 +305,7 @@ void OpEinsum(OpContext& c) {
       return c.engine().At(c.in(0), own, facts);
     });
   }
+  if (n == 2 && SetRowsOfOneHotEinsum(c, terms, equation.substr(arrow + 2), out)) return;
   c.SetOpaque(0, std::move(out));
 }
 

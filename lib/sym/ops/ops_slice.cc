@@ -44,8 +44,8 @@ class ForwardBounds {
         Need(pool_.Sub(pool_.Neg(bound), pool_.Integer(1)));
         return FromEnd(bound);
       }
-      // The host chooses the length of a mask, and so that the bound lies inside. The last rows of a
-      // table, as many as a size says, are assumed to be there.
+      // The host chooses the length of a mask, and so that the bound lies inside. The last rows of
+      // a table, as many as a size says, are assumed to be there.
       if (!given && !IsOfHost(extent_) && !IsTakenOffTable(bound)) {
         const Expr negative = pool_.Lt(bound, pool_.Integer(0), Facts{});
         return c_.engine().Select(negative, FromEnd(bound), FromFront(bound, given));
