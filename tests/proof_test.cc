@@ -231,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(
         "growing_concat_stacked_at_the_end", "growing_concat_stacked_fixed_batch",
         "growing_concat_two_layers", "growing_concat_two_layers_share", "growing_window_and_full",
         "growing_window_last_rows", "growing_window_ring", "growing_window_ring_and_full",
-        "shifting_buffer_bias", "shifting_buffer_mask"),
+        "shifting_buffer_bias", "shifting_buffer_mask", "shifting_buffer_mask_counts_back"),
     [](const auto& name) { return std::string(name.param); });
 
 // Caches and attentions whose heads are joined with their elements: no fact is told of them.

@@ -74,6 +74,19 @@ bool TrustsHost(const AttentionSite& site) {
   return source == nullptr || !source->states_length;
 }
 
+// Returns true if the part holds for all numbers from 0 on that the host may give, as positions and
+// lengths are.
+bool HoldsForPositions(const PlanBasis& s, Expr part, const sym::Facts& facts) {
+  sym::Pool::Substitution given;
+  for (Expr load : sym::LoadsOf(part)) {
+    const bool number = s.graph.is_graph_input(load->source()) &&
+                        IsIntegerType(s.graph.type(load->source()).elem_type);
+    if (!number) return false;
+    given.atoms[load] = s.pool.Internal("number of " + s.graph.name(load->source()), 0);
+  }
+  return s.pool.Prove(s.pool.Substitute(part, given, facts), facts) == sym::Truth::kYes;
+}
+
 bool SeesKey(const PlanBasis& s, const MaskOfSite& mask, Expr t) {
   sym::Pool::Substitution at;
   at.indices = {nullptr, nullptr, nullptr, t};
@@ -82,7 +95,9 @@ bool SeesKey(const PlanBasis& s, const MaskOfSite& mask, Expr t) {
     if (ReadsHostMask(s, part)) continue;
     if (TrustsHost(mask.site) && HostPosition(s, part, 3, 2) != nullptr) continue;
     const Expr here = s.pool.Substitute(part, at, facts);
-    if (s.pool.Prove(here, facts) != sym::Truth::kYes && !HoldsOnDiagonal(s, here)) return false;
+    const bool holds = s.pool.Prove(here, facts) == sym::Truth::kYes || HoldsOnDiagonal(s, here) ||
+                       (TrustsHost(mask.site) && HoldsForPositions(s, here, facts));
+    if (!holds) return false;
   }
   return true;
 }
