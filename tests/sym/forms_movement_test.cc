@@ -71,6 +71,44 @@ TEST(FormsMovement, SliceByDimsIsProvedOrAssumed) {
   EXPECT_FALSE(m.forms().assumptions().empty());
 }
 
+// The sign of an index that the model computes is not one that a host could promise.
+TEST(FormsMovement, IndicesThatTheModelComputesAreReadAsTheOperatorReadsThem) {
+  const auto of = [](const std::string& body) {
+    return ModelText("(float[T] x, int64[S] ids, float[8] w) => (float[N] y)",
+                     "zero = Constant <value_ints = [0]> ()\n"
+                     "one = Constant <value_ints = [1]> ()\n"
+                     "far = Constant <value_ints = [2147483647]> ()\n" +
+                         body);
+  };
+  FormsOfText table(
+      of("table = Constant <value_ints = [1, 0, -3]> ()\n"
+         "entry = Gather (table, ids)\n"
+         "y = Gather (x, entry)"));
+  EXPECT_EQ(table.Assumed().find("0 <= table"), std::string::npos) << table.Assumed();
+  EXPECT_NE(table.Element("y"), "x[table[ids[i0]]]");
+  FormsOfText top(
+      of("value, place = TopK (w, one)\n"
+         "five = Constant <value_ints = [5]> ()\n"
+         "start = Sub (place, five)\n"
+         "y = Slice (x, start, far, zero)"));
+  EXPECT_EQ(top.Assumed().find("place"), std::string::npos) << top.Assumed();
+  FormsOfText sizes(
+      of("t = Shape (x)\n"
+         "t0 = Squeeze (t)\n"
+         "step = Constant <value_int = 1> ()\n"
+         "first = Constant <value_int = 0> ()\n"
+         "count = Range (first, t0, step)\n"
+         "square = Mul (count, count)\n"
+         "most = ReduceMax <keepdims = 1> (square)\n"
+         "start = Sub (most, far)\n"
+         "y = Slice (x, start, far, zero)"));
+  EXPECT_EQ(sizes.Assumed().find("most"), std::string::npos) << sizes.Assumed();
+  // The host gives a position.
+  FormsOfText given(of("y = Gather (x, ids)"));
+  EXPECT_EQ(given.Element("y"), "x[ids[i0]]");
+  EXPECT_NE(given.Assumed().find("0 <= ids[i0]"), std::string::npos) << given.Assumed();
+}
+
 TEST(FormsMovement, NegativeConstantStartOfASymbolicAxisIsClamped) {
   FormsOfText m(ModelText("(float[T] x) => (float[N] y)",
                           "zero = Constant <value_ints = [0]> ()\n"

@@ -124,11 +124,21 @@ class Engine {
   bool HasFloatLoad(Expr e);
   // Returns true if e reads a tensor that is not a constant of the graph.
   bool DependsOnData(Expr e);
+  // Returns true if e is a number that the host gives: arithmetic of elements of graph inputs, and
+  // of sums and extrema of them, as positions and lengths are. A condition on such a number is one
+  // that a host can keep. Numbers that the model computes, such as the index that a TopK finds, an
+  // entry of a table, or one of two constants that a token chooses, may have either sign.
+  bool IsGivenByHost(Expr e);
   // Returns true if e reads a constant float table at an index that depends on data, as an
   // embedding does.
   bool HasDataDependentTableRead(Expr e);
 
  private:
+  bool IsGivenByHost(ValueId source);
+  // Returns true for a number of the host that is clamped, or counted from the end of an axis if it
+  // is negative; false for one of two constants.
+  bool IsBound(Expr select);
+  bool Compares(Expr condition);  // by less-or-equal alone, numbers that the host gives
   bool IsCompared(NodeId node) const;  // see FormsOptions
   // Replaces axes whose length a broadcast has fixed by that length.
   Expr WithTakenLengths(Expr e);
@@ -157,6 +167,7 @@ class Engine {
   absl::flat_hash_set<DimSymbol> dims_of_reals_;
   absl::flat_hash_map<DimSymbol, Expr> taken_;  // axes whose length broadcasts have fixed
   absl::flat_hash_map<ValueId, bool> nonnegative_;
+  absl::flat_hash_map<ValueId, bool> of_host_;
   Ranges ranges_{*this};
 };
 

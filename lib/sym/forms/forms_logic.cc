@@ -196,6 +196,66 @@ bool Engine::DependsOnData(Expr e) {
                      [&](ValueId v) { return graph_.constant(v) == nullptr; });
 }
 
+bool Engine::IsGivenByHost(Expr e) {
+  const auto all = [this](const auto& parts) {
+    return std::all_of(parts.begin(), parts.end(), [this](Expr x) { return IsGivenByHost(x); });
+  };
+  if (!DependsOnData(e)) return true;
+  switch (e->kind()) {
+    case Kind::kLoad:
+      return all(e->args()) && IsGivenByHost(e->source());
+    case Kind::kFloorDiv:
+      return all(e->args());
+    case Kind::kApply:
+      return e->function() == "div" && all(e->args());
+    case Kind::kSum:
+      return std::all_of(e->terms().begin(), e->terms().end(),
+                         [&](const Term& term) { return all(term.atoms); });
+    case Kind::kSelect:
+      return IsBound(e) && all(e->args().subspan(1));
+    default:
+      return false;
+  }
+}
+
+bool Engine::IsBound(Expr select) {
+  const auto arms = select->args().subspan(1);
+  const bool constants = !DependsOnData(arms[0]) && !DependsOnData(arms[1]);
+  return !constants && Compares(select->args()[0]);
+}
+
+bool Engine::Compares(Expr condition) {
+  switch (condition->kind()) {
+    case Kind::kLe:
+      return IsGivenByHost(condition->args()[0]);
+    case Kind::kNot:
+    case Kind::kAnd:
+      return std::all_of(condition->args().begin(), condition->args().end(),
+                         [this](Expr part) { return Compares(part); });
+    default:
+      return false;
+  }
+}
+
+bool Engine::IsGivenByHost(ValueId source) {
+  const auto [it, fresh] = of_host_.try_emplace(source, graph_.is_graph_input(source));
+  if (!fresh || it->second) return it->second;
+  const NodeId n = graph_.producer(source);
+  if (n == kNoNode) return false;
+  const bool sums = graph_.Is(n, "CumSum") || graph_.Is(n, "ReduceSum");
+  if (!sums && !graph_.Is(n, "ReduceMax") && !graph_.Is(n, "ReduceMin")) return false;
+  const Form operand = Of(graph_.inputs(n)[0]).form;
+  if (!operand.known_rank || !DependsOnData(operand.element)) return false;
+  // A sum of conditions counts, such as the tokens that a mask leaves.
+  const bool counts = sums && operand.element->is_predicate();
+  std::vector<ValueId> read;
+  if (counts) read = SourcesOf(operand.element);
+  const bool given =
+      counts ? std::all_of(read.begin(), read.end(), [this](ValueId v) { return IsGivenByHost(v); })
+             : IsGivenByHost(operand.element);
+  return of_host_[source] = given;
+}
+
 bool Engine::HasDataDependentTableRead(Expr e) {
   if (e->kind() == Kind::kLoad && graph_.constant(e->source()) != nullptr &&
       IsFloatType(TypeOf(e->source()))) {

@@ -219,7 +219,7 @@ Interval Ranges::OfSource(ValueId v) {
     const Form form = engine_.Of(graph.inputs(n)[0]).form;
     const Interval operand = form.known_rank ? Of(form.element, Facts{form.shape}) : kAnything;
     if (Locates(op) || (op == "TopK" && graph.output_index(v) == 1)) {
-      found = limited(kSize);
+      found = {0, limited(kSize).high};
     } else if (Picks(op)) {
       found = operand;
     } else if (Counts(op)) {
@@ -237,7 +237,10 @@ Interval Ranges::OfCount(ValueId v, const Interval& operand, const Interval& usu
   const Interval sum = Union({0, 0}, ProductOf(operand, {most, most}));
   if (sum.Within(usual)) return sum;
   const Form form = engine_.Of(v).form;
-  if (!operand.Within(usual) || !form.known_rank || !form.opaque) return kAnything;
+  if (!operand.Within(usual) || !form.known_rank || !form.opaque ||
+      !engine_.IsGivenByHost(form.element)) {
+    return kAnything;
+  }
   Pool& pool = engine_.pool();
   const Expr low = pool.Le(pool.Integer(static_cast<int64_t>(usual.low)), form.element, Facts{});
   const Expr high = pool.Le(form.element, pool.Integer(static_cast<int64_t>(usual.high)), Facts{});

@@ -9,8 +9,8 @@
 namespace kvlift::sym::internal {
 namespace {
 
-// Returns an index as ONNX reads it: negative values count from the end of the axis. An index from
-// data that may have either sign is taken to be >= 0 and added to `assumed`.
+// Returns an index as ONNX reads it: negative values count from the end of the axis. An index that
+// the host gives is taken to be >= 0 and added to `assumed`.
 Expr WrapIndex(OpContext& c, Expr index, Expr extent, const Facts& facts,
                std::vector<Expr>* assumed) {
   Pool& pool = c.pool();
@@ -22,14 +22,15 @@ Expr WrapIndex(OpContext& c, Expr index, Expr extent, const Facts& facts,
     return c.engine().Select(q[0], WrapIndex(c, q[1], extent, facts, assumed),
                              WrapIndex(c, q[2], extent, facts, assumed));
   }
-  if (NonNegative(pool, index, facts)) return index;
-  if (pool.ProveNonNegative(pool.Sub(pool.Integer(-1), index), facts)) {
+  const Interval range = c.engine().RangeOf(index, facts);
+  if (NonNegative(pool, index, facts) || range.low >= 0) return index;
+  if (pool.ProveNonNegative(pool.Sub(pool.Integer(-1), index), facts) || range.high < 0) {
     return pool.Add(extent, index);
   }
   if (index->kind() == Kind::kLoad && c.engine().ConstantIsNonNegative(index->source())) {
     return index;
   }
-  if (!c.engine().DependsOnData(index)) {
+  if (!c.engine().DependsOnData(index) || !c.engine().IsGivenByHost(index)) {
     const Expr negative = pool.Lt(index, pool.Integer(0), facts);
     return c.engine().Select(negative, pool.Add(extent, index), index);
   }

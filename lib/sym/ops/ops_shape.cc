@@ -272,9 +272,9 @@ void OpRange(OpContext& c) {
   Expr span = pool.Sub(limit->front(), start->front());
   if (stride < 0) span = pool.Neg(span);
   const int64_t size = stride < 0 ? -stride : stride;
-  // A length that depends on data is assumed not to be negative.
+  // A length that the host gives is assumed not to be negative.
   Expr length = span;
-  if (c.engine().DependsOnData(span)) {
+  if (c.engine().DependsOnData(span) && c.engine().IsGivenByHost(span)) {
     c.AssumeNonNegative(AssumptionReason::kInside, span, Facts{}, "length of a Range");
   } else if (!c.engine().IsNonNegative(span, Facts{})) {
     length = pool.Max(span, pool.Integer(0), Facts{});

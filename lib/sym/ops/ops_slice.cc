@@ -38,6 +38,7 @@ class ForwardBounds {
     }
     if (bound->kind() == Kind::kInteger) return Constant(bound->value());
     const bool given = c_.engine().DependsOnData(bound);
+    if (given && !c_.engine().IsGivenByHost(bound)) return Computed(bound);
     if (!Holds(bound)) {
       // The bound is never positive. It is assumed not to be 0, and so counts from the end.
       if (Holds(pool_.Neg(bound))) {
@@ -56,6 +57,17 @@ class ForwardBounds {
   }
 
  private:
+  // Resolves a bound that the model computes, which may be of either sign and lie outside.
+  Expr Computed(Expr bound) {
+    const Interval range = c_.engine().RangeOf(bound, Facts{});
+    const Expr zero = pool_.Integer(0);
+    const Expr behind = pool_.Min(bound, extent_, Facts{});
+    const Expr from_end = pool_.Max(pool_.Add(extent_, bound), zero, Facts{});
+    if (range.low >= 0) return behind;
+    if (range.high < 0) return from_end;
+    return c_.engine().Select(pool_.Lt(bound, zero, Facts{}), from_end, behind);
+  }
+
   // Resolves a negative bound.
   Expr FromEnd(Expr bound) {
     const Expr place = pool_.Add(extent_, bound);
@@ -169,7 +181,7 @@ std::optional<Cut> CutForward(OpContext& c, Expr start, Expr end, int64_t step, 
     length = pool.Integer(std::max<int64_t>(length->value(), 0));
   } else if (Proven(pool, pool.Neg(length))) {
     length = pool.Integer(0);
-  } else if (c.engine().DependsOnData(length)) {
+  } else if (c.engine().DependsOnData(length) && c.engine().IsGivenByHost(length)) {
     c.AssumeNonNegative(AssumptionReason::kInside, length, Facts{}, "length of a Slice");
   } else if (!c.engine().IsNonNegative(length, Facts{})) {
     length = pool.Max(length, pool.Integer(0), Facts{});
