@@ -178,6 +178,10 @@ std::string NodeBuilder::Scalar(double value, int32_t elem_type) {
     case onnx::TensorProto::INT64:
       tensor.add_int64_data(static_cast<int64_t>(value));
       break;
+    case onnx::TensorProto::UINT32:
+    case onnx::TensorProto::UINT64:
+      tensor.add_uint64_data(static_cast<uint64_t>(value));
+      break;
     default:
       tensor.add_int32_data(static_cast<int32_t>(value));
       break;

@@ -13,6 +13,7 @@
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "ir/graph.h"
+#include "onnxio/model/model.h"
 #include "oracle/core/interpreter.h"
 #include "oracle/core/sums.h"
 
@@ -262,6 +263,24 @@ TEST(OracleBounds, HoldForTheExecutorOnRandomGraphs) {
     if (type == TensorProto::DOUBLE) continue;
     EXPECT_GT(median, 1e-3) << "the bounds say nothing";
   }
+}
+
+// Numbers of uint64 from 2^63 on have no sign.
+TEST(OracleIntegers, UnsignedNumbersAreNotNegative) {
+  const auto model = ParseModelText(
+      "<ir_version: 10, opset_import: [\"\" : 24]> g (uint64[2] x) => (uint64[2] a, uint64[2] s) "
+      "{ a = Abs(x) s = Sign(x) }");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto interpreter =
+      oracle::Interpreter::Create(std::make_shared<const onnx::ModelProto>(*model), "");
+  ASSERT_TRUE(interpreter.ok()) << interpreter.status();
+  oracle::Values inputs;
+  inputs["x"] = oracle::Value::FromIntegers(TensorProto::UINT64, {2}, {-1, 5});
+  int64_t work = 0;
+  const auto outputs = interpreter->Run(inputs, int64_t{1} << 40, &work);
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_EQ(outputs->at("a").integers(), (std::vector<int64_t>{-1, 5}));
+  EXPECT_EQ(outputs->at("s").integers(), (std::vector<int64_t>{1, 1}));
 }
 
 }  // namespace

@@ -55,5 +55,61 @@ TEST_F(EmitConstant, NumbersThatATypeDoesNotHoldAreRefused) {
   EXPECT_FALSE(Emit(forms_.pool().Integer(int64_t{1} << 40), TensorProto::INT32).ok());
 }
 
+// Emits the predicate that is the form of `keep`, and returns the operators, each with the type
+// that a Cast has.
+absl::StatusOr<std::string> EmittedOperators(const std::string& inputs, const std::string& body) {
+  const auto model = ParseModelText("<ir_version: 10, opset_import: [\"\" : 24]> g (" + inputs +
+                                    ") => (bool[S] keep) {" + body + "}");
+  if (!model.ok()) return model.status();
+  const auto graph = Graph::Build(std::make_shared<const onnx::ModelProto>(*model));
+  if (!graph.ok()) return graph.status();
+  Forms forms(*graph);
+  NodeBuilder nodes(*graph);
+  Emitter emitter(forms, nodes);
+  const Form form = forms.Of(graph->Find("keep"));
+  const auto value = emitter.Tensor({form.element, form.shape, TensorProto::BOOL, -1, "mask"});
+  if (!value.ok()) return value.status();
+  std::string text;
+  for (const auto& node : nodes.TakeNodes()) {
+    text += node.op_type();
+    if (node.op_type() == "Cast") text += std::to_string(IntAttribute(node, "to", 0));
+    text += " ";
+  }
+  return text;
+}
+
+TEST(EmitComparison, RealNumbersAreNotTruncated) {
+  const auto half = EmittedOperators("float[S] gate", "on = Cast <to = 9> (gate) keep = Not (on)");
+  ASSERT_TRUE(half.ok()) << half.status();
+  EXPECT_NE(half->find("Equal"), std::string::npos) << *half;
+  EXPECT_EQ(half->find("Cast7"), std::string::npos) << *half;
+}
+
+TEST(EmitComparison, TermsAreNotMovedWhereTheirSumMayOverflow) {
+  const std::string body =
+      "limits = Constant <value_ints = [5, 9223372036854775807]> ()"
+      "limit = Gather (limits, ids)"
+      "apart = Sub (rows, columns)"
+      "keep = LessOrEqual (apart, limit)";
+  const auto large = EmittedOperators("int64[S] ids, int64[S] rows, int64[S] columns", body);
+  EXPECT_FALSE(large.ok()) << *large;
+  std::string small = body;
+  small.replace(small.find("9223372036854775807"), 19, "9");
+  const auto fits = EmittedOperators("int64[S] ids, int64[S] rows, int64[S] columns", small);
+  EXPECT_TRUE(fits.ok()) << fits.status();
+}
+
+TEST(EmitComparison, UnsignedConstantsStandInTheirOwnField) {
+  const Graph graph = *Graph::Build(std::make_shared<const onnx::ModelProto>(
+      *ParseModelText("<ir_version: 10, opset_import: [\"\" : 24]> g (float[1] x) => (float[1] y) "
+                      "{ y = Identity(x) }")));
+  NodeBuilder nodes(graph);
+  for (int32_t type : {TensorProto::UINT64, TensorProto::UINT32}) nodes.Scalar(7, type);
+  for (const auto& tensor : nodes.TakeInitializers()) {
+    EXPECT_EQ(tensor.uint64_data_size(), 1) << tensor.data_type();
+    EXPECT_EQ(tensor.int32_data_size(), 0);
+  }
+}
+
 }  // namespace
 }  // namespace kvlift::sym

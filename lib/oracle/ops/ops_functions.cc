@@ -133,8 +133,16 @@ absl::Status Neg(OpContext& c) {
   return MapReals(c, [](const Number& x, int32_t) { return Number{-x.value, x.worst, x.spread}; });
 }
 
+// Numbers of uint64 from 2^63 on are held as negative ones.
+bool IsUnsigned64(const OpContext& c) { return c.in[0].type() == onnx::TensorProto::UINT64; }
+
 absl::Status Abs(OpContext& c) {
-  if (!c.in[0].real()) return MapIntegers(c, [](int64_t v) { return v < 0 ? -v : v; });
+  if (!c.in[0].real()) {
+    const bool is_unsigned = IsUnsigned64(c);
+    return MapIntegers(c, [=](int64_t v) {
+      return v < 0 && !is_unsigned ? static_cast<int64_t>(-static_cast<uint64_t>(v)) : v;
+    });
+  }
   return MapReals(c, [](const Number& x, int32_t) {
     return Number{std::fabs(x.value), x.worst, x.spread};
   });
@@ -156,7 +164,12 @@ double Round(double x) { return std::nearbyint(x); }
 double SignOf(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
 
 absl::Status Sign(OpContext& c) {
-  if (!c.in[0].real()) return MapIntegers(c, [](int64_t v) { return v > 0 ? 1 : v < 0 ? -1 : 0; });
+  if (!c.in[0].real()) {
+    const bool is_unsigned = IsUnsigned64(c);
+    return MapIntegers(c, [=](int64_t v) {
+      return v > 0 || (v != 0 && is_unsigned) ? 1 : v < 0 ? -1 : 0;
+    });
+  }
   return StepOp<SignOf>(c);
 }
 

@@ -155,6 +155,9 @@ class OpsetRaiser {
       known->second = {SchemaOf(node->op_type(), from_), SchemaOf(node->op_type(), kTargetOpset)};
     }
     const auto [before, after] = known->second;
+    if (before == nullptr && after != nullptr) {
+      return fmt::format("opset {} has no such operator", from_);
+    }
     if (before == nullptr) return {};  // no operator of ONNX: its checker reports it
     if (node->op_type() == "Scatter") {
       node->set_op_type("ScatterElements");

@@ -349,7 +349,7 @@ class Finder {
                          graph_, {n}, {past, present});
     };
     if (const NodeId n = FirstOfUnknownRank(present); n != kNoNode) {
-      return finding(n, fmt::format("a value of unknown rank, as the result of {} is",
+      return finding(n, fmt::format("the result of {}, whose shape kvlift does not know",
                                     graph_.node(n).op_type()));
     }
     if (const NodeId n = QuantizerBehind(past, read_by); n != kNoNode) {

@@ -117,6 +117,7 @@ absl::StatusOr<Emitter::Piece> Emitter::Builder::Whole(Expr e) {
     case Kind::kDim:
       return DimPiece(e);
     case Kind::kLoad: {
+      if (HasRealPart(e_.forms_, e)) return Cannot(e);
       KV_ASSIGN_OR_RETURN(Piece piece, Load(e));
       return Cast(std::move(piece), TensorProto::INT64);
     }
@@ -299,10 +300,44 @@ absl::StatusOr<Emitter::Piece> Emitter::Builder::Compare(std::string_view op, Ex
   } else {
     left.push_back({1, {p}});
   }
+  if (const int32_t real = RealTypeOf(p); real != 0) {
+    KV_ASSIGN_OR_RETURN(Piece a, RealSide(left, real));
+    KV_ASSIGN_OR_RETURN(Piece b, RealSide(right, real));
+    return Join(op, a, b, TensorProto::BOOL);
+  }
+  if (!e_.forms_.FitsInt64(p, Facts{{r_.shape.begin(), r_.shape.end()}})) return Cannot(p);
   const std::vector<Term> zero = {{0, {}}};
   KV_ASSIGN_OR_RETURN(Piece a, Sum(left.empty() ? zero : left));
   KV_ASSIGN_OR_RETURN(Piece b, Sum(right.empty() ? zero : right));
   return Join(op, a, b, TensorProto::BOOL);
+}
+
+int32_t Emitter::Builder::RealTypeOf(Expr p) const {
+  for (Expr load : OuterLoadsOf(p)) {
+    const int32_t type = e_.forms_.ElementType(load->source());
+    if (!IsFloatType(type)) continue;
+    // Half-precision numbers are compared as those of float32, which has them all.
+    return type == TensorProto::DOUBLE ? type : TensorProto::FLOAT;
+  }
+  return 0;
+}
+
+// A side of several terms would be rounded.
+absl::StatusOr<Emitter::Piece> Emitter::Builder::RealSide(absl::Span<const Term> terms,
+                                                          int32_t type) {
+  if (terms.empty()) return Constant(0, type);
+  const Term& term = terms.front();
+  const bool constant = term.atoms.empty();
+  const bool load =
+      term.coefficient == 1 && term.atoms.size() == 1 && term.atoms[0]->kind() == Kind::kLoad;
+  constexpr int64_t kExact = int64_t{1} << 24;
+  if (terms.size() > 1 || (!load && (!constant || term.coefficient > kExact))) {
+    return absl::UnimplementedError("no operators for sums of real numbers");
+  }
+  if (constant) return Constant(static_cast<double>(term.coefficient), type);
+  KV_ASSIGN_OR_RETURN(Piece piece, Load(term.atoms[0]));
+  if (!IsFloatType(piece.elem_type)) return Cannot(term.atoms[0]);
+  return Cast(std::move(piece), type);
 }
 
 void Emitter::BindDim(const DimSymbol& dim, DimBinding binding) { dims_[dim] = std::move(binding); }

@@ -46,6 +46,10 @@ class Emitter::Builder {
   std::string OnAxes(const std::string& value, const std::vector<int>& axes);
   absl::StatusOr<Piece> Predicate(Expr e);
   absl::StatusOr<Piece> Compare(std::string_view op, Expr p);
+  // Returns the type in which a comparison of p with 0 is computed if p reads real numbers; else 0.
+  int32_t RealTypeOf(Expr p) const;
+  // Returns one side of such a comparison: a number that is read, or a constant.
+  absl::StatusOr<Piece> RealSide(absl::Span<const Term> terms, int32_t type);
   absl::Span<const int> WideAxes(ValueId source) const;
   absl::StatusOr<std::string> Source(Expr load);
   bool SameExtent(ValueId source, int axis, Expr index) const;

@@ -401,6 +401,11 @@ std::optional<Forms::DimOrigin> Forms::OriginOf(const DimSymbol& dim) const {
 
 DimSymbol Forms::OwnSymbol(ValueId v, int axis) const { return impl_->engine.OwnSymbol(v, axis); }
 
+bool Forms::FitsInt64(Expr e, const Facts& facts) {
+  return impl_->engine.RangeOf(e, facts).Within(
+      internal::ExactIntegersOf(onnx::TensorProto::INT64));
+}
+
 bool Forms::exhausted() const { return impl_->engine.exhausted(); }
 
 absl::Span<const Assumption> Forms::assumptions() const { return impl_->engine.assumptions(); }

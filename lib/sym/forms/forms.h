@@ -107,6 +107,11 @@ class Forms {
   // Returns the type that was assumed for v, or else its element type.
   int32_t NumbersOf(ValueId v);
 
+  // Returns true if e, an integer, lies within half of the range of int64, so that a comparison may
+  // move its terms to either side. A table of the graph, or a number that a node computes, may hold
+  // larger ones.
+  bool FitsInt64(Expr e, const Facts& facts);
+
   // Where a host or a graph can read a symbol: an axis of a graph input, the first in file order of
   // those that declare exactly this symbol. nullopt if no input declares it.
   struct DimOrigin {
