@@ -226,15 +226,27 @@ class FreezeTest(unittest.TestCase):
 
     def test_a_padded_prompt_and_tokens_behind_it(self):
         """The rows of padding tokens are overwritten, and real tokens are given the same."""
+        self.padded_prompts(4, ("llama_optimum", "qwen2_optimum", "gemma2_optimum",
+                                "gpt2_optimum"))
+
+    def test_a_prompt_of_the_whole_buffer(self):
+        """A graph whose step fills the buffers has no past; that for one token goes on."""
+        self.padded_prompts(CAPACITY, ("llama_optimum", "gpt2_optimum"))
+        out, _ = self.frozen(LLAMA, "whole", f"batch=1,tokens={CAPACITY}")
+        text = done("verify", LLAMA, out[0], "--verbose")
+        self.assertRegex(text, "decode steps: 0: a step fills the buffers")
+        self.assertRegex(text, "verdict: equal ")
+
+    def padded_prompts(self, width, names):
         random = np.random.default_rng(9)
-        for name in ("llama_optimum", "qwen2_optimum", "gemma2_optimum", "gpt2_optimum"):
+        for name in names:
             with self.subTest(model=name):
                 source = os.path.join(MODELS, name, "model.onnx")
                 plain = self.at(name + ".plain.onnx")
                 done("convert", source, "-o", plain, "--max-seq-len", CAPACITY)
-                paths, _ = self.frozen(source, name, "batch=1,tokens=1|4")
+                paths, _ = self.frozen(source, name, f"batch=1,tokens=1|{width}")
                 self.assertEqual(manifest_of(paths[1])["frozen"]["short_steps"], "pad_right")
-                one, four, unfrozen = session(paths[0]), session(paths[1]), session(plain)
+                one, long, unfrozen = session(paths[0]), session(paths[1]), session(plain)
                 prompt, answer = random.integers(1, 8, 6), random.integers(1, 8, 3)
                 caches = {c["output"]: c["input"] for c in manifest_of(paths[0])["caches"]}
                 shapes = {i.name: i.shape for i in one.get_inputs()}
@@ -255,7 +267,8 @@ class FreezeTest(unittest.TestCase):
                     return found["logits"][:, :len(tokens)]
 
                 wanted = step(unfrozen, theirs, prompt, 0, 6)
-                found = [step(four, mine, prompt[:4], 0, 4), step(four, mine, prompt[4:], 4, 4)]
+                found = [step(long, mine, prompt[k:k + width], k, width)
+                         for k in range(0, len(prompt), width)]
                 self.close(np.concatenate(found, axis=1), wanted, name)
                 for k, token in enumerate(answer):
                     wanted = step(unfrozen, theirs, token.reshape(1), 6 + k, 1)
@@ -353,8 +366,7 @@ class FreezeTest(unittest.TestCase):
                              ("assigned twice", "batch=1,batch=2"),
                              ("only tokens take several", "batch=1|2"),
                              ("needs assignments", ""),
-                             ("16 tokens leave no room for a past", "batch=1,tokens=16"),
-                             ("17 tokens leave no room for a past", "batch=1,tokens=1|17")):
+                             ("17 tokens do not fit", "batch=1,tokens=1|17")):
             self.refused(2, text, LLAMA, "--freeze", freeze, *capacity)
         for text, *flags in (("--read prefix", "--read", "prefix"),
                              ("--control derived", "--control", "derived")):

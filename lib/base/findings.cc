@@ -99,7 +99,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Convert the model again, or name the right file with --manifest."},
     {"KV034", "values-unreadable", "a file with values of inputs or outputs cannot be read",
      "A model is run with the values of its files, or not at all.",
-     "Give one tensor per input: input_K.pb (a TensorProto) or NAME.npy."},
+     "Give one file per input: input_K.pb (a TensorProto, SequenceProto or OptionalProto, as the "
+     "model declares the input) or NAME.npy."},
     // KV1xx: ONNX and operator rules.
     {"KV101", "invalid-model", "ONNX's checker or shape inference refuses the model",
      "Every runtime may refuse it, too.", "See ONNX's message."},

@@ -165,26 +165,98 @@ class Run(Case):
             self.expect(DONE if passes else FINDINGS, "run", model, "--inputs", self.at("half"),
                         "--expect", self.at("near"))
 
-    def test_sequences_are_no_tensors(self):
+    def test_sequences_and_optional_values(self):
+        rows = [np.arange(n, dtype=np.float32) for n in (2, 3)]
+        sequence = numpy_helper.from_list(rows, "x")
+        for declared, value in (
+                ("seq(float[N])", sequence),
+                ("seq(float[N])", numpy_helper.from_list([], "x", dtype=1)),
+                ("seq(string)", onnx.SequenceProto(
+                    elem_type=onnx.SequenceProto.TENSOR,
+                    tensor_values=[helper.make_tensor("", TensorProto.STRING, [1], [b"a"])])),
+                ("optional(seq(float[N]))", numpy_helper.from_optional(rows, "x")),
+                ("optional(float[N])", numpy_helper.from_optional(rows[0], "x")),
+                ("optional(float[N])", numpy_helper.from_optional(None, "x"))):
+            with self.subTest(declared):
+                model = self.model(f"""<ir_version: 10, opset_import: ["" : 18]>
+                    g ({declared} x) => ({declared} y) {{ y = Identity (x) }}""")
+                for name in ("input_0.pb", "output_0.pb"):
+                    os.makedirs(self.at("in"), exist_ok=True)
+                    write(self.at("in", name), value.SerializeToString())
+                out, _ = self.expect(DONE, "run", model, "--inputs", self.at("in"), "--expect",
+                                     self.at("in"), "--outputs", self.at("got"), "--json")
+                self.assertTrue(check_json(out)["equal"])
+                got = type(value)()
+                with open(self.at("got", "output_0.pb"), "rb") as file:
+                    got.ParseFromString(file.read())
+                self.assertEqual(got.name, "y")
+                read = (numpy_helper.to_list if isinstance(value, onnx.SequenceProto)
+                        else numpy_helper.to_optional)
+                self.assertEqual(got.elem_type, value.elem_type)
+                self.assertEqual(str(read(got)), str(read(value)))
+
+    def test_what_differs_in_a_sequence(self):
         model = self.model("""<ir_version: 10, opset_import: ["" : 18]>
             g (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct (x, x) }""")
         write_tensor(self.at("in", "input_0.pb"), np.zeros(2, np.float32))
-        _, err = self.expect(INCONCLUSIVE, "run", model, "--inputs", self.at("in"))
-        self.one_line(err, "KV401")
-        self.assertIn("output y is no tensor", err)
+        os.makedirs(self.at("want"))
+        for items, text in (([0, 0], None), ([0, 1], "item 1: element 0 is 0, expected 1"),
+                            ([0], r"is sequence \[2\], expected sequence \[1\]")):
+            value = numpy_helper.from_list([np.full(2, n, np.float32) for n in items], "y")
+            write(self.at("want", "output_0.pb"), value.SerializeToString())
+            code = DONE if text is None else FINDINGS
+            out, _ = self.expect(code, "run", model, "--inputs", self.at("in"), "--expect",
+                                 self.at("want"))
+            if text is not None:
+                self.assertRegex(out.splitlines()[-1], "NOT as expected: y: " + text)
 
-    def test_inputs_that_are_declared_as_no_tensors(self):
-        value = onnx.SequenceProto(name="some letters", elem_type=onnx.SequenceProto.TENSOR)
-        os.makedirs(self.at("in"))
-        with open(self.at("in", "input_0.pb"), "wb") as file:
-            file.write(value.SerializeToString())
-        for declared, kind in (("seq(float[2])", "a sequence"),
-                               ("optional(seq(float[2]))", "an optional")):
-            model = self.model(f"""<ir_version: 10, opset_import: ["" : 18]>
-                g ({declared} x) => ({declared} y) {{ y = Identity (x) }}""")
-            _, err = self.expect(UNREADABLE, "run", model, "--inputs", self.at("in"))
-            self.one_line(err, "KV034")
-            self.assertIn(f"x is {kind}", err)
+    def test_values_of_another_kind_than_declared(self):
+        sequence = numpy_helper.from_list([np.zeros(2, np.float32)], "x")
+        doubles = numpy_helper.from_list([np.zeros(2)], "x")
+        tensor = numpy_helper.from_array(np.zeros(2, np.float32), "x")
+        huge = onnx.SequenceProto(elem_type=onnx.SequenceProto.TENSOR, tensor_values=[
+            TensorProto(dims=[1 << 40], data_type=TensorProto.FLOAT)])
+        mapped = onnx.SequenceProto(elem_type=onnx.SequenceProto.MAP,
+                                    map_values=[onnx.MapProto(key_type=TensorProto.INT64)])
+        for declared, value, text in (
+                ("float[2]", sequence, "input_0.pb is no TensorProto but a sequence"),
+                ("seq(float[2])", tensor, "input_0.pb is no SequenceProto"),
+                ("seq(float[2])", mapped, "holds values that are neither tensors nor sequences"),
+                ("seq(float[2])", doubles, "holds tensors of float64, float32 declared"),
+                ("seq(float[2])", huge, "takes more data than the file"),
+                ("optional(float[2])", tensor, "input_0.pb is no OptionalProto"),
+                ("optional(float[2])", numpy_helper.from_optional([np.zeros(2, np.float32)], "x"),
+                 "input_0.pb holds a sequence, a tensor declared"),
+                ("optional(seq(float[2]))",
+                 numpy_helper.from_optional(np.zeros(2, np.float32), "x"),
+                 "input_0.pb holds a tensor, a sequence declared"),
+                ("map(int64, float[2])", tensor, "x is a map; only tensors, sequences and")):
+            with self.subTest(declared + text):
+                model = self.model(f"""<ir_version: 10, opset_import: ["" : 18]>
+                    g ({declared} x) => ({declared} y) {{ y = Identity (x) }}""")
+                os.makedirs(self.at("in"), exist_ok=True)
+                write(self.at("in", "input_0.pb"), value.SerializeToString())
+                _, err = self.expect(UNREADABLE, "run", model, "--inputs", self.at("in"))
+                self.one_line(err, "KV034")
+                self.assertIn(text, err)
+        os.makedirs(self.at("npy"))
+        np.save(self.at("npy", "x.npy"), np.zeros(2, np.float32))
+        model = self.model("""<ir_version: 10, opset_import: ["" : 18]>
+            g (seq(float[2]) x) => (seq(float[2]) y) { y = Identity (x) }""")
+        _, err = self.expect(UNREADABLE, "run", model, "--inputs", self.at("npy"))
+        self.one_line(err, "KV034")
+        self.assertIn("x.npy holds a tensor, a sequence declared", err)
+
+    def test_test_data_of_onnx_is_judged_with_the_tolerance_of_onnx(self):
+        model = self.model("""<ir_version: 10, opset_import: ["" : 18]>
+            g (float[1] x) => (float[1] y) { y = Identity (x) }""")
+        write_tensor(self.at("in", "input_0.pb"), np.full(1, 5e-6, np.float32))
+        for folder, code in (("step", DONE), ("test_data_set_0", FINDINGS)):
+            write_tensor(self.at(folder, "output_0.pb"), np.zeros(1, np.float32))
+            for at in (self.at(folder), self.at(folder, "")):
+                self.expect(code, "run", model, "--inputs", self.at("in"), "--expect", at)
+        self.expect(DONE, "run", model, "--inputs", self.at("in"), "--expect",
+                    self.at("test_data_set_0"), "--atol", "1e-5")
 
     def test_sizes_without_data_cost_no_memory(self):
         model = self.model("""<ir_version: 10, opset_import: ["" : 18]>

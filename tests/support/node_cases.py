@@ -20,12 +20,12 @@ CastLike Ceil Celu Clip Concat Constant ConstantOfShape Conv Cos CumSum Dequanti
 DynamicQuantizeLinear Einsum Elu Equal Erf Exp Expand EyeLike Flatten Floor Gather GatherElements
 GatherND Gelu Gemm Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish Hardmax Identity
 If IsInf IsNaN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax Loop MatMul
-MatMulInteger Max Mean Min Mish Mod Mul Neg NonZero Not OneHot Or PRelu Pad Pow QLinearMatMul
-QuantizeLinear RMSNormalization Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp
-ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape RotaryEmbedding
-Round Scan ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign Sin Size Slice Softmax Softplus
-Softsign Split Sqrt Squeeze Sub Sum Swish Tan Tanh TensorScatter Tile TopK Transpose Trilu
-Unsqueeze Where Xor
+MatMulInteger Max Mean Min Mish Mod Mul Neg NonZero Not OneHot OptionalGetElement OptionalHasElement
+Or PRelu Pad Pow QLinearMatMul QuantizeLinear RMSNormalization Range Reciprocal ReduceL1 ReduceL2
+ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
+Relu Reshape RotaryEmbedding Round Scan ScatterElements ScatterND Selu SequenceInsert SequenceMap
+Shape Shrink Sigmoid Sign Sin Size Slice Softmax Softplus Softsign Split SplitToSequence Sqrt
+Squeeze Sub Sum Swish Tan Tanh TensorScatter Tile TopK Transpose Trilu Unsqueeze Where Xor
 """.split())
 
 

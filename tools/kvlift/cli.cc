@@ -261,7 +261,9 @@ struct Program {
     auto* c = Command("run", "Run a model on the CPU executor", &run, &RunRun);
     c->add_option("model", run.model, "The model")->required();
     c->add_option("--inputs", run.inputs, "Folder with input_K.pb or NAME.npy");
-    c->add_option("--expect", run.expect, "Folder with output_K.pb to compare with");
+    c->add_option("--expect", run.expect,
+                  "Folder with output_K.pb to compare with; one named test_data_set_K is compared "
+                  "with the tolerance of ONNX's tests (1e-3 and 1e-7; bfloat16 2^-6)");
     c->add_option("--steps", run.steps, "Folder of step folders 00, 01, ...");
     c->add_option("--outputs", run.outputs, "Folder to write output_K.pb to");
     c->add_flag("--force", run.force, "Overwrite outputs beside the inputs");

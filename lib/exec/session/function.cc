@@ -23,8 +23,11 @@ using onnx::NodeProto;
 
 using Attributes = absl::flat_hash_map<std::string, AttributeProto>;
 
+static_assert(kSequence == kSequenceInput);
+
+// Declares a tensor's element type; other values are not declared.
 void SetType(onnx::ValueInfoProto& info, int32_t elem_type) {
-  if (elem_type != 0) info.mutable_type()->mutable_tensor_type()->set_elem_type(elem_type);
+  if (elem_type > 0) info.mutable_type()->mutable_tensor_type()->set_elem_type(elem_type);
 }
 
 // Replaces references to the function's attributes by their values, also in nested graphs.

@@ -18,7 +18,11 @@ absl::StatusOr<std::optional<onnx::FunctionProto>> FunctionBody(
     if (type == 0 && !node.input(i).empty()) {
       return absl::FailedPreconditionError("the body depends on a type that is not known yet");
     }
-    types.emplace_back().mutable_tensor_type()->set_elem_type(type);
+    if (type == kSequenceInput) {
+      types.emplace_back().mutable_sequence_type();
+    } else {
+      types.emplace_back().mutable_tensor_type()->set_elem_type(type);
+    }
   }
   onnx::FunctionProto body;
   bool built = false;

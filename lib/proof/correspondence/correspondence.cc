@@ -83,9 +83,32 @@ bool Correspondence::HasOneSequence(const ManifestCache& cache) const {
   return form.known_rank && axis < form.shape.size() && form.shape[axis]->is_integer(1);
 }
 
+// Whether a step fills every cache of the converted model, as in a graph with static shapes for a
+// prompt of as many tokens as the buffers have slots. P + S <= M then leaves no past.
+bool Correspondence::HoldsOneStep(const Manifest& relation) {
+  for (const ManifestCache& cache : relation.caches) {
+    const ValueId past = pair_.Before(cache.source.input), buffer = pair_.After(cache.input);
+    const ValueId present = pair_.Before(cache.source.output);
+    if (!cache.source.growing || cache.grows || IsCircular(relation, cache)) return false;
+    if (past == kNoValue || present == kNoValue || buffer == kNoValue) return false;
+    const sym::Form before = forms_.Of(past), later = forms_.Of(present), mine = forms_.Of(buffer);
+    const auto theirs = static_cast<size_t>(cache.source.axis);
+    const auto own = static_cast<size_t>(cache.axis);
+    if (!before.known_rank || !later.known_rank || !mine.known_rank ||
+        theirs >= std::min(before.shape.size(), later.shape.size()) || own >= mine.shape.size() ||
+        mine.shape[own]->kind() != Kind::kInteger) {
+      return false;
+    }
+    const Expr added =
+        Normal(forms_.pool().Sub(later.shape[theirs], before.shape[theirs]), Facts{});
+    if (added != mine.shape[own]) return false;
+  }
+  return !relation.caches.empty();
+}
+
 void Correspondence::FindLengths(const Manifest& relation, const SourceCase& steps) {
   sym::Pool& pool = forms_.pool();
-  const bool none = steps.past == SourceCase::Past::kNone;
+  const bool none = steps.past == SourceCase::Past::kNone || HoldsOneStep(relation);
   if (steps.window != SourceCase::Window::kNone) FindWindows(relation, steps);
   const Expr in_windows = past_;
   for (const ManifestCache& cache : relation.caches) {

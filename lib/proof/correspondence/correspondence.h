@@ -147,6 +147,7 @@ class Correspondence {
   sym::Expr RowOfTable(NodeId n, absl::Span<const sym::Expr> args, sym::Expr batch,
                        const sym::Facts& facts) const;
   void AddPast(const ManifestCache& cache);
+  bool HoldsOneStep(const Manifest& relation);
   void FindLengths(const Manifest& relation, const SourceCase& steps);
   void FindWindows(const Manifest& relation, const SourceCase& steps);
   bool FindShifts(const Manifest& relation);

@@ -141,7 +141,7 @@ absl::StatusOr<VerifyReport> PairVerifier::Run() {
   }
   OracleBounds bounds(before_, part_.bounds != nullptr ? *part_.bounds : after_, options_.full,
                       part_.bounds != nullptr ? 1 : oracle::kDeviations);
-  LooseBounds loose(&bounds);
+  LooseBounds loose(&bounds, part_.stored);
   ErrorBounds* const used = part_.recorder != nullptr ? static_cast<ErrorBounds*>(&loose) : &bounds;
   RunPlans(&driver, control_ ? nullptr : used, *source, *converted);
   RecordLengths(&driver, *source, *converted);

@@ -2,10 +2,14 @@
 // lifted to float32 here.
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "contract/manifest.h"
 #include "onnxio/model/model.h"
 #include "verify/judge/verify.h"
+#include "verify/record/quantized_rows.h"
 #include "verify/record/recorder.h"
 #include "verify/variants/lifted_types.h"
 
@@ -27,6 +31,8 @@ struct VerifyPart {
   const LiftedWeights* agreement = nullptr;
   // If set, only the plans are run, and this is told of them.
   Recorder* recorder = nullptr;
+  // How the model that is recorded stores the rows of its caches, by input, if `bounds` is set.
+  std::map<std::string, RowStorage> stored;
 };
 
 // Proves what can be proved, then runs the plans, self checks, sensitivity samples and mutants that

@@ -19,6 +19,10 @@ CoverageExcuses PairVerifier::Excuses() const {
   if (!coverage_.last_slot()) excuses.last_slot = NoteOf("last slot");
   if (!coverage_.lengths_differ()) excuses.one_length = OneLength();
   if (!TakesSeveral()) excuses.one_token = "the source takes one token at a time";
+  if (limits_.tokens && !limits_.free_capacity && !limits_.circular &&
+      *limits_.tokens == limits_.capacity) {
+    excuses.no_past = "a step fills the buffers";
+  }
   return excuses;
 }
 

@@ -108,7 +108,7 @@ bool MovesRows(const Manifest& relation) {
 
 absl::StatusOr<VerifyReport> VerifyQuantized(const Model& before, const Model& after,
                                              const Manifest& relation, const VerifyOptions& options,
-                                             const VerifyPlain& verify) {
+                                             const VerifyPlain& verify, Recorder* recorder) {
   const auto parts = TakeApart(after, relation);
   if (!parts.ok()) {
     return Inconclusive({}, "KV432 " + std::string(parts.status().message()));
@@ -153,6 +153,16 @@ absl::StatusOr<VerifyReport> VerifyQuantized(const Model& before, const Model& a
   report.outputs.insert(report.outputs.begin(), rounded.outputs.begin(), rounded.outputs.end());
   if (!Accepts(rounded.verdict, Accept::kTested)) {
     return Failed(std::move(report), std::move(rounded), "KV433", "with rounded rows");
+  }
+  if (recorder != nullptr) {
+    bounded.recorder = recorder;
+    bounded.stored = StorageOf(relation);
+    recorder->StandFor(bounded.stored);
+    KV_ASSIGN_OR_RETURN(rounded,
+                        verify(before, parts->rounded, parts->plain_relation, within, bounded));
+    recorder->Store(relation);
+    report.plans = rounded.plans;
+    report.oracle = rounded.oracle;
   }
   int judged = 0, measured = 0;
   std::string unjudged;

@@ -3,7 +3,9 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
+#include "verify/record/quantized_rows.h"
 #include "verify/steps/oracle_runner.h"
 
 namespace kvlift {
@@ -11,11 +13,13 @@ namespace kvlift {
 // The oracle takes a product of two exact numbers for exact up to one rounding, as it is in an
 // executor that computes operator by operator. A runtime that fuses a product and a sum rounds
 // once in place of twice. These bounds therefore take each real number that is fed to the converted
-// model for inexact by half a unit in the last place.
+// model for inexact by half a unit in the last place. Rows that are fed to a cache which the
+// runtime stores quantised are as inexact as that makes them.
 class LooseBounds : public ErrorBounds {
  public:
   // `bounds` must outlive this.
-  explicit LooseBounds(ErrorBounds* bounds) : bounds_(bounds) {}
+  LooseBounds(ErrorBounds* bounds, std::map<std::string, RowStorage> stored)
+      : bounds_(bounds), stored_(std::move(stored)) {}
 
   OracleRun Source(const exec::Feeds& feeds, const exec::Fetches& got,
                    const std::string& where) override {
@@ -26,6 +30,7 @@ class LooseBounds : public ErrorBounds {
 
  private:
   ErrorBounds* bounds_;
+  std::map<std::string, RowStorage> stored_;  // by input
 };
 
 }  // namespace kvlift

@@ -1,6 +1,7 @@
 #include "verify/record/recorder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 
@@ -44,6 +45,26 @@ const ManifestCache* CacheWithOutput(const Manifest& relation, const std::string
     if (cache.output == output) return &cache;
   }
   return nullptr;
+}
+
+// Returns the bounds, NaN where none was computed. Exact elements have the bound 0.
+exec::Tensor OnlyComputed(const exec::Tensor& bounds, const exec::View& computed) {
+  exec::Tensor known = bounds.Clone();
+  const bool given = !computed.absent() && computed.shape == bounds.shape();
+  for (int64_t i = 0; i < known.size(); ++i) {
+    double& bound = known.span<double>()[i];
+    if (bound == 0 || (given && std::isfinite(computed.as<double>()[i]))) continue;
+    bound = std::numeric_limits<double>::quiet_NaN();
+  }
+  return known;
+}
+
+exec::Tensor InFloat32(const exec::Tensor& value) {
+  exec::Tensor wide(onnx::TensorProto::FLOAT, value.shape());
+  for (int64_t i = 0; i < wide.size(); ++i) {
+    wide.span<float>()[i] = static_cast<float>(exec::ElementAsDouble(value.view(), i));
+  }
+  return wide;
 }
 
 void PlaceIn(const exec::Tensor& whole, const std::vector<Range>& box, const exec::View& part) {
@@ -126,7 +147,8 @@ void Recorder::ConvertedRan(const StepSpec& step, const exec::Feeds& feeds,
 }
 
 void Recorder::Compared(const std::string& output, const std::vector<Range>& box,
-                        const exec::View& want, const exec::Tensor& bounds) {
+                        const exec::View& want, const exec::Tensor& bounds,
+                        const exec::View& computed) {
   if (compared_ == nullptr) return;
   const auto found = compared_->outputs.find(output);
   if (found == compared_->outputs.end()) return;
@@ -143,7 +165,8 @@ void Recorder::Compared(const std::string& output, const std::vector<Range>& box
     rows[1] = {box[1].axis, token, token + box[1].end - box[1].begin};
   }
   PlaceIn(found->second.want, rows, want);
-  PlaceIn(found->second.bound, rows, bounds.view());
+  PlaceIn(found->second.bound, rows,
+          stored_.empty() ? bounds.view() : OnlyComputed(bounds, computed).view());
 }
 
 void Recorder::KeepPassed(const std::vector<PlanResult>& results) {
@@ -207,6 +230,44 @@ void Recorder::AddLarge(const Driver& driver, const Runner& converted, const Pla
   step.feeds = *std::move(feeds);
   large.push_back({plan.name, plan.shows, plan.capacity, {}});
   large.back().steps.push_back(std::move(step));
+}
+
+void Recorder::Store(const Manifest& relation) {
+  const auto compares = [&](const RecordedPlan& plan) {
+    for (const RecordedStep& step : plan.steps) {
+      for (const auto& [name, output] : step.outputs) {
+        const auto bounds = output.bound.span<double>();
+        const auto known = [](double bound) { return !std::isnan(bound); };
+        if (CacheWithOutput(relation, name) == nullptr &&
+            std::any_of(bounds.begin(), bounds.end(), known)) {
+          return true;
+        }
+      }
+    }
+    return false;
+  };
+  std::erase_if(plans, [&](const RecordedPlan& plan) { return !compares(plan); });
+  for (std::vector<RecordedPlan>* all : {&plans, &timed, &large}) {
+    for (RecordedPlan& plan : *all) {
+      for (RecordedStep& step : plan.steps) StoreStep(relation, &step);
+    }
+  }
+}
+
+void Recorder::StoreStep(const Manifest& relation, RecordedStep* step) const {
+  for (const ManifestCache& cache : relation.caches) {
+    if (!cache.quantization) continue;
+    if (const auto want = step->outputs.find(cache.output); want != step->outputs.end()) {
+      want->second.want = InFloat32(want->second.want);
+    }
+    const auto fed = step->feeds.find(cache.input);
+    if (fed == step->feeds.end()) continue;
+    QuantizedRows rows = QuantizeRows(fed->second.view(), stored_.at(cache.input));
+    fed->second = std::move(rows.values);
+    for (const ManifestCache& scales : relation.caches) {
+      if (scales.id == cache.quantization->scales) step->feeds[scales.input] = rows.scales;
+    }
+  }
 }
 
 void Recorder::Restore(const std::function<void(VerifyReport*)>& restore) {

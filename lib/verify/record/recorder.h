@@ -11,6 +11,7 @@
 
 #include "contract/manifest.h"
 #include "exec/session/session.h"
+#include "verify/record/quantized_rows.h"
 #include "verify/report/verify_report.h"
 #include "verify/steps/drive.h"
 #include "verify/steps/plan_watcher.h"
@@ -52,6 +53,10 @@ class Recorder : public PlanWatcher {
 
   // Says how the two models correspond that run from now on.
   void Relate(const Manifest& relation) { relation_ = relation; }
+  // Says that the converted model that runs from now on keeps the rows of its caches as they are,
+  // where the recorded one stores them quantised. Elements without a computed bound are then not
+  // compared.
+  void StandFor(std::map<std::string, RowStorage> stored) { stored_ = std::move(stored); }
 
   void Begin(const Plan& plan) override;
   void SourceRan(const StepSpec& step, const exec::Feeds& feeds,
@@ -59,7 +64,7 @@ class Recorder : public PlanWatcher {
   void ConvertedRan(const StepSpec& step, const exec::Feeds& feeds,
                     const exec::Fetches& fetches) override;
   void Compared(const std::string& output, const std::vector<Range>& box, const exec::View& want,
-                const exec::Tensor& bounds) override;
+                const exec::Tensor& bounds, const exec::View& computed) override;
 
   // Drops plans that did not pass, by the results of all plans.
   void KeepPassed(const std::vector<PlanResult>& results);
@@ -69,6 +74,10 @@ class Recorder : public PlanWatcher {
                   const PlanLimits& limits);
   // Records the step with large caches. It is not run.
   void AddLarge(const Driver& driver, const Runner& converted, const PlanLimits& limits);
+  // Turns the caches that were fed into those of the recorded model, by its relation, and drops
+  // plans of which no output but caches is compared. What has to come out of a quantised cache
+  // stays its rows as they are read back, in float32.
+  void Store(const Manifest& relation);
   // Turns the source's feeds back into those of another source, from which the recorded one was
   // made: `restore` gets a report whose counterexample has them, one step at a time.
   void Restore(const std::function<void(VerifyReport*)>& restore);
@@ -83,8 +92,10 @@ class Recorder : public PlanWatcher {
 
  private:
   RecordedStep& StepOf(const StepSpec& step);
+  void StoreStep(const Manifest& relation, RecordedStep* step) const;
 
   Manifest relation_;
+  std::map<std::string, RowStorage> stored_;  // by input of the converted model
   const std::vector<int64_t> lengths_;
   std::vector<RecordedPlan>* all_ = &plans;             // where the plan that runs is
   RecordedStep* compared_ = nullptr;                    // the step whose outputs are compared

@@ -47,7 +47,8 @@ std::vector<std::pair<std::string, std::string>> Coverage::Lines(
     return why.empty() ? std::string(no) : fmt::format("{}: {}", no, why);
   };
   std::vector<std::pair<std::string, std::string>> lines = {
-      {"decode steps", fmt::format("{}", decodes_)},
+      {"decode steps",
+       fmt::format("{}{}{}", decodes_, excuses.no_past.empty() ? "" : ": ", excuses.no_past)},
       {"write indices", fmt::format("{}", starts_.size())},
       {"write indices of every cache", fmt::format("{} or more", FewestIndices(relation).first)},
       {"last slot", unless(last_slot_, "reached", "not reached", excuses.last_slot)},
@@ -61,11 +62,12 @@ std::vector<std::pair<std::string, std::string>> Coverage::Lines(
 }
 
 std::string Coverage::Missing(const Manifest& relation, const CoverageExcuses& excuses) const {
-  constexpr int kMinDecodes = 2;
-  if (decodes_ < kMinDecodes || starts_.size() < 2) {
+  const int decodes = excuses.no_past.empty() ? 2 : 0;
+  const size_t indices = excuses.no_past.empty() ? 2 : 1;
+  if (decodes_ < decodes || starts_.size() < indices) {
     return fmt::format("only {} steps with a past could be run", decodes_);
   }
-  if (const auto [count, cache] = FewestIndices(relation); count < 2) {
+  if (const auto [count, cache] = FewestIndices(relation); count < indices) {
     return fmt::format("cache {} was seen to be written at {} indices only", cache, count);
   }
   if (!last_slot_ && excuses.last_slot.empty()) return "no step reached the last slot";

@@ -15,9 +15,10 @@
 namespace kvlift {
 
 // Reasons why the models do not allow a step that writes the last slot, a batch whose sequences
-// have different lengths, and a step with several new tokens; empty: they allow it.
+// have different lengths, a step with several new tokens, and a step with a past; empty: they allow
+// it.
 struct CoverageExcuses {
-  std::string last_slot, one_length, one_token;
+  std::string last_slot, one_length, one_token, no_past;
 };
 
 class Coverage {
@@ -37,8 +38,8 @@ class Coverage {
   // Returns the lines of the report, as name and value, in order.
   std::vector<std::pair<std::string, std::string>> Lines(const Manifest& relation,
                                                          const CoverageExcuses& excuses) const;
-  // Returns what the steps lack for the verdict "equal"; empty if they suffice. Asked for are two
-  // steps with a past, two write indices of every cache, and what no excuse covers.
+  // Returns what the steps lack for the verdict "equal"; empty if they suffice. What no excuse
+  // covers is asked for, with two steps with a past and two write indices of every cache.
   std::string Missing(const Manifest& relation, const CoverageExcuses& excuses) const;
 
  private:

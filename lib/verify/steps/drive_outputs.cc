@@ -42,7 +42,7 @@ void Driver::Judge(const Given& given, const Bounded& want, const Bounded& got,
   const exec::Tensor slack = SlackOf(want, got);
   if (watcher_ != nullptr) {
     watcher_->Compared(name, spot.box, want.value.view(),
-                       BoundsOf(want.value.view(), source_nodes_, slack.view()));
+                       BoundsOf(want.value.view(), source_nodes_, slack.view()), slack.view());
   }
   const Comparison c = compare_(want.value.view(), got.value.view(), source_nodes_, slack.view());
   const std::string where = Where(given.plan, given.step, spot.sequence);

@@ -25,9 +25,11 @@ class PlanWatcher {
   virtual void ConvertedRan(const StepSpec& step, const exec::Feeds& feeds,
                             const exec::Fetches& fetches) = 0;
   // The elements of `box` of that step's output have to be `want`, within bounds (doubles of the
-  // same shape). An empty box: all elements.
+  // same shape). An empty box: all elements. computed: the bounds that the oracle computed, not
+  // finite where it has none; absent: it has none at all.
   virtual void Compared(const std::string& output, const std::vector<Range>& box,
-                        const exec::View& want, const exec::Tensor& bounds) = 0;
+                        const exec::View& want, const exec::Tensor& bounds,
+                        const exec::View& computed) = 0;
 };
 
 }  // namespace kvlift

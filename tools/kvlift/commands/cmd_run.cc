@@ -11,6 +11,7 @@
 #include "exec/session/session.h"
 #include "fmt/format.h"
 #include "kvlift/commands/commands.h"
+#include "kvlift/inputs/comparison.h"
 #include "kvlift/inputs/relation.h"
 #include "kvlift/inputs/tensor_files.h"
 #include "kvlift/outputs.h"
@@ -243,13 +244,10 @@ class Runner {
     for (const ValueId v : graph_->graph_outputs()) {
       const std::string& name = graph_->name(v);
       const exec::View& view = fetches[name].view();
-      if (view.type < 0) {
-        return NotRun(absl::UnimplementedError(
-            fmt::format("output {} is no tensor: only tensors are compared and written", name)));
-      }
-      OutputLine line{name, ElementTypeName(view.type), exec::ShapeString(view.shape), {}};
+      OutputLine line{name, KindName(view), exec::ShapeString(view.shape), {}};
       if (const auto want = expected.find(name); want != expected.end()) {
-        line.compared = Compare(view, want->second.view(), flags_.rtol, flags_.atol);
+        line.compared = Compare(view, want->second.view(),
+                                {flags_.rtol, flags_.atol, IsOnnxTestData(flags_.expect)});
       }
       lines_.back().outputs.push_back(std::move(line));
     }
@@ -274,7 +272,7 @@ class Runner {
     std::string line = fmt::format("{} {}", graph.node(n).op_type(), graph.NodeName(n));
     for (const exec::View& view : outputs) {
       if (view.absent()) continue;
-      line += fmt::format("  {} {}", ElementTypeName(view.type), exec::ShapeString(view.shape));
+      line += fmt::format("  {} {}", KindName(view), exec::ShapeString(view.shape));
     }
     io_.err << EscapeTerminal(line) << "\n";
   }

@@ -76,10 +76,9 @@ absl::Status ReadFreezing(const ConvertFlags& f, ConvertOptions* o) {
         "fixed then");
   }
   for (const int64_t tokens : request.tokens) {
-    if (!o->max_seq_len || tokens < *o->max_seq_len) continue;
+    if (!o->max_seq_len || tokens <= *o->max_seq_len) continue;
     return refuse(
-        fmt::format("{} tokens leave no room for a past in --max-seq-len {}, which must be larger",
-                    tokens, *o->max_seq_len));
+        fmt::format("{} tokens do not fit into --max-seq-len {}", tokens, *o->max_seq_len));
   }
   if (!f.stop_after.empty() || f.dump_dir) {
     return refuse("not with --stop-after or --dump-dir, which are about one graph");

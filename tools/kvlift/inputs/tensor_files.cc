@@ -2,34 +2,20 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
 #include "base/coded.h"
 #include "base/status.h"
 #include "fmt/format.h"
-#include "kvlift/inputs/npy.h"
+#include "kvlift/inputs/value_files.h"
 #include "onnxio/model/model.h"
 
 namespace kvlift::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-absl::StatusOr<std::string> ReadFile(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream bytes;
-  if (file) bytes << file.rdbuf();
-  if (!file || bytes.bad()) {
-    return absl::InvalidArgumentError(fmt::format("{} cannot be read", path.string()));
-  }
-  return bytes.str();
-}
 
 absl::StatusOr<std::vector<fs::path>> Entries(const std::string& folder) {
   std::error_code error;
@@ -55,82 +41,16 @@ std::optional<int64_t> Position(const fs::path& path, std::string_view prefix) {
   return Number(std::string_view(stem).substr(prefix.size()));
 }
 
-// Returns InvalidArgument if the model declares that the input or output is no tensor.
-absl::Status CheckIsTensor(const Graph& graph, const std::string& name) {
-  for (const auto* values : {&graph.proto().input(), &graph.proto().output()}) {
-    for (const onnx::ValueInfoProto& value : *values) {
-      if (value.name() != name) continue;
-      const char* other = value.type().has_sequence_type()   ? "a sequence"
-                          : value.type().has_optional_type() ? "an optional"
-                          : value.type().has_map_type()      ? "a map"
-                                                             : nullptr;
-      if (other == nullptr) continue;
-      return absl::InvalidArgumentError(
-          fmt::format("{} is {}; only tensors are read", name, other));
-    }
+// Returns the value of a graph input or output.
+absl::StatusOr<exec::Tensor> Read(const fs::path& path, const Graph& graph,
+                                  const std::string& name) {
+  const onnx::TypeProto& type = DeclaredType(graph.proto(), name);
+  if (type.has_map_type() || type.has_sparse_tensor_type()) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} is a {}; only tensors, sequences and optional values are read", name,
+                    type.has_map_type() ? "map" : "sparse tensor"));
   }
-  return absl::OkStatus();
-}
-
-// Returns true if a file of this size may hold the elements of a tensor. An element takes a byte or
-// more in a file and eight or fewer in memory. The shape may be anything where the file is of
-// another message.
-bool MayHold(const onnx::TensorProto& proto, size_t file_bytes) {
-  if (proto.data_location() == onnx::TensorProto::EXTERNAL) return true;
-  if (ElementBits(proto.data_type()) == 0) return true;
-  const exec::Shape shape(proto.dims().begin(), proto.dims().end());
-  const int64_t bytes = exec::NumBytes(proto.data_type(), shape);
-  return bytes >= 0 && static_cast<uint64_t>(bytes) / 8 <= file_bytes;
-}
-
-absl::StatusOr<exec::Tensor> ReadTensor(const fs::path& path) {
-  KV_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
-  absl::StatusOr<exec::Tensor> tensor;
-  if (path.extension() == ".npy") {
-    tensor = ParseNpy(bytes);
-  } else {
-    onnx::TensorProto proto;
-    if (!proto.ParseFromString(bytes)) {
-      return absl::InvalidArgumentError(fmt::format("{} is no TensorProto", path.string()));
-    }
-    // A SequenceProto's tensors have the field number of a TensorProto's `segment`, which no writer
-    // uses.
-    if (proto.has_segment()) {
-      return absl::InvalidArgumentError(
-          fmt::format("{} is no TensorProto but a sequence; only tensors are read", path.string()));
-    }
-    if (!MayHold(proto, bytes.size())) {
-      return absl::InvalidArgumentError(fmt::format(
-          "{} is no TensorProto: its shape takes more data than the file has; sequences "
-          "and optional values are not read",
-          path.string()));
-    }
-    tensor = exec::Tensor::FromProto(proto, path.parent_path().string());
-  }
-  if (tensor.ok()) return tensor;
-  return absl::InvalidArgumentError(
-      fmt::format("{}: {}", path.string(), std::string(tensor.status().message())));
-}
-
-struct Tolerance {
-  double relative, absolute;
-};
-
-Tolerance DefaultTolerance(int32_t type) {
-  switch (type) {
-    case onnx::TensorProto::FLOAT16:
-      return {1e-2, 1e-2};
-    case onnx::TensorProto::BFLOAT16:
-      return {4e-2, 4e-2};
-    default:
-      return {1e-3, 1e-5};
-  }
-}
-
-bool SameNumber(double actual, double expected, double rtol, double atol) {
-  if (std::isnan(actual) || std::isnan(expected)) return std::isnan(actual) == std::isnan(expected);
-  if (std::isinf(actual) || std::isinf(expected)) return actual == expected;
-  return std::abs(actual - expected) <= atol + rtol * std::abs(expected);
+  return ReadValue(path, type);
 }
 
 absl::StatusOr<exec::Feeds> Inputs(const std::string& folder, const Graph& graph) {
@@ -152,9 +72,8 @@ absl::StatusOr<exec::Feeds> Inputs(const std::string& folder, const Graph& graph
       return absl::InvalidArgumentError(
           fmt::format("{} belongs to no input of the model", path.string()));
     }
-    KV_RETURN_IF_ERROR(CheckIsTensor(graph, name));
-    KV_ASSIGN_OR_RETURN(exec::Tensor tensor, ReadTensor(path));
-    if (!feeds.emplace(name, std::move(tensor)).second) {
+    KV_ASSIGN_OR_RETURN(exec::Tensor value, Read(path, graph, name));
+    if (!feeds.emplace(name, std::move(value)).second) {
       return absl::InvalidArgumentError(fmt::format("{}: input {} is given twice", folder, name));
     }
   }
@@ -173,8 +92,7 @@ absl::StatusOr<exec::Fetches> Outputs(const std::string& folder, const Graph& gr
           fmt::format("{} belongs to no output of the model", path.string()));
     }
     const std::string& name = graph.name(outputs[*k]);
-    KV_RETURN_IF_ERROR(CheckIsTensor(graph, name));
-    KV_ASSIGN_OR_RETURN(expected[name], ReadTensor(path));
+    KV_ASSIGN_OR_RETURN(expected[name], Read(path, graph, name));
   }
   if (expected.empty()) {
     return absl::InvalidArgumentError(fmt::format("{} holds no output_K.pb", folder));
@@ -201,14 +119,14 @@ absl::StatusOr<exec::Fetches> ReadOutputs(const std::string& folder, const Graph
 namespace {
 
 std::vector<OutputFile> Files(const std::string& folder, const char* what, const Graph& graph,
-                              absl::Span<const ValueId> values, const exec::Feeds& tensors) {
+                              absl::Span<const ValueId> ids, const exec::Feeds& values) {
   std::vector<OutputFile> files;
-  for (size_t k = 0; k < values.size(); ++k) {
-    const std::string& name = graph.name(values[k]);
-    const auto tensor = tensors.find(name);
-    if (tensor == tensors.end()) continue;
+  for (size_t k = 0; k < ids.size(); ++k) {
+    const std::string& name = graph.name(ids[k]);
+    const auto value = values.find(name);
+    if (value == values.end()) continue;
     files.push_back({(fs::path(folder) / fmt::format("{}_{}.pb", what, k)).string(),
-                     tensor->second.ToProto(name).SerializeAsString()});
+                     SerializeValue(value->second, name, DeclaredType(graph.proto(), name))});
   }
   return files;
 }
@@ -275,54 +193,6 @@ absl::StatusOr<std::vector<std::string>> Steps(const std::string& folder) {
 
 absl::StatusOr<std::vector<std::string>> StepFolders(const std::string& folder) {
   return OrCoded(Steps(folder));
-}
-
-Comparison Compare(const exec::View& actual, const exec::View& expected, std::optional<double> rtol,
-                   std::optional<double> atol) {
-  Comparison c;
-  if (actual.type != expected.type || actual.shape != expected.shape) {
-    c.text = fmt::format("is {} {}, expected {} {}", ElementTypeName(actual.type),
-                         exec::ShapeString(actual.shape), ElementTypeName(expected.type),
-                         exec::ShapeString(expected.shape));
-    return c;
-  }
-  if (actual.type == onnx::TensorProto::STRING) {
-    const auto a = actual.span<std::string>(), e = expected.span<std::string>();
-    c.equal = std::equal(a.begin(), a.end(), e.begin(), e.end());
-    if (!c.equal) c.text = "differs";
-    return c;
-  }
-  if (actual.bytes() < 0) {
-    c.text = "is no tensor";
-    return c;
-  }
-  const Tolerance tolerance = DefaultTolerance(actual.type);
-  c.equal = true;
-  if (!IsFloatType(actual.type)) {
-    const auto bytes = static_cast<size_t>(actual.bytes());
-    if (bytes == 0 || std::memcmp(actual.data, expected.data, bytes) == 0) return c;
-  }
-  const double relative = rtol.value_or(tolerance.relative);
-  const double absolute = atol.value_or(tolerance.absolute);
-  for (int64_t i = 0; i < actual.size(); ++i) {
-    const double a = exec::ElementAsDouble(actual, i), e = exec::ElementAsDouble(expected, i);
-    const bool same = IsFloatType(actual.type) ? SameNumber(a, e, relative, absolute) : a == e;
-    if (std::isfinite(a) && std::isfinite(e)) {
-      c.max_abs = std::max(c.max_abs, std::abs(a - e));
-      if (e != 0) c.max_rel = std::max(c.max_rel, std::abs(a - e) / std::abs(e));
-    }
-    if (!same && c.equal) {
-      c.equal = false;
-      c.text = fmt::format("element {} is {:.9g}, expected {:.9g}", i, a, e);
-    }
-  }
-  // Integers may exceed the precision of doubles, so their bytes are compared. The unused bits
-  // behind the last element of a packed type do not count.
-  if (c.equal && !IsFloatType(actual.type) && ElementBits(actual.type) >= 8) {
-    c.equal = false;
-    c.text = "differs";
-  }
-  return c;
 }
 
 }  // namespace kvlift::cli

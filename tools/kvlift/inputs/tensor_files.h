@@ -1,4 +1,4 @@
-// Folders of recorded tensors with the names of ONNX's test data: input_K.pb, output_K.pb.
+// Folders of recorded values with the names of ONNX's test data: input_K.pb, output_K.pb.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@
 namespace kvlift::cli {
 
 // Reads the inputs in a folder: input_K.pb is the K-th graph input, NAME.npy the one of that name.
-// NotFound if there is no such folder; InvalidArgument names a file that is not a tensor of an
+// NotFound if there is no such folder; InvalidArgument names a file that is not a value of an
 // input, or an input that is given twice.
 absl::StatusOr<exec::Feeds> ReadInputs(const std::string& folder, const Graph& graph);
 // Reads the outputs in a folder: output_K.pb is the K-th graph output. Other files are ignored.
@@ -31,18 +31,5 @@ absl::Status WriteOutputs(const std::vector<OutputFile>& files);
 
 // Returns the names of the step folders in a folder (digits only), sorted by number.
 absl::StatusOr<std::vector<std::string>> StepFolders(const std::string& folder);
-
-// The difference of a tensor from the expected one.
-struct Comparison {
-  bool equal = false;
-  double max_abs = 0, max_rel = 0;
-  std::string text;  // why not equal; empty if equal
-};
-// Compares two tensors. Floats are equal if |a - e| <= atol + rtol |e|; NaN equals NaN, and
-// infinities equal themselves. All other types are compared exactly. Without a tolerance that of
-// the element type applies: a few of its steps for values of the order of 1, since other kernels
-// round differently.
-Comparison Compare(const exec::View& actual, const exec::View& expected, std::optional<double> rtol,
-                   std::optional<double> atol);
 
 }  // namespace kvlift::cli

@@ -127,6 +127,11 @@ class Writer {
                         {"in_place", cache.alias == CacheAlias::kSafe && !cache.grows},
                         {"circular", IsCircular(relation, cache)},
                         {"grows", cache.grows}});
+      for (const ManifestCache& scales : relation.caches) {
+        if (!cache.quantization || scales.id != cache.quantization->scales) continue;
+        caches.back()["scales"] = scales.output;
+        caches.back()["group"] = cache.quantization->group;
+      }
       if (!known.emplace(cache.source.input, true).second) continue;
       theirs.push_back({{"input", cache.source.input},
                         {"output", cache.source.output},

@@ -53,8 +53,34 @@ bool AddBias(const double* bias, int64_t n, double* x) {
   return any;
 }
 
-// T1 is the type of Q, K and Y, T2 that of V. All sums are in the compute type C of T1.
-template <typename T1, typename T2>
+// Returns the keys or values of all T tokens: K or V itself, or past and new rows joined in the
+// present output or, if that is not wanted, in scratch memory.
+template <typename T>
+KeyRows Concat(KernelContext& context, const AttentionPlan& p, int input, int past, size_t output,
+               int64_t size, const HeadLayout& layout, ScratchScope& scratch) {
+  const bool wanted = WantsOutput(context, output);
+  const View& fresh = context.inputs[input];
+  if (p.P == 0 && !wanted) return {fresh.data, layout};
+  T* out = wanted ? context.outputs[output].as<T>() : scratch.Get<T>(p.B * p.Nk * p.T * size);
+  const HeadLayout joined = {p.Nk * p.T * size, p.T * size, size};
+  const T* old = p.P > 0 ? context.inputs[past].as<T>() : nullptr;
+  ParallelFor(context.threads, p.B * p.Nk, 1, std::max<int64_t>(1, (1 << 17) / (p.T * size + 1)),
+              [&](int64_t begin, int64_t end) {
+                for (int64_t i = begin; i < end; ++i) {
+                  T* to = out + i * p.T * size;
+                  if (p.P > 0) to = std::copy_n(old + i * p.P * size, p.P * size, to);
+                  const T* from = fresh.as<T>() + layout.Offset(i / p.Nk, i % p.Nk, 0);
+                  for (int64_t t = 0; t < p.new_keys; ++t) {
+                    std::copy_n(from + t * layout.token, size, to + t * size);
+                  }
+                }
+              });
+  return {reinterpret_cast<const std::byte*>(out), joined};
+}
+
+// T1 is the type of Q, K and Y. All sums are in the compute type C of T1. Only what reads V is
+// compiled for its type T2 as well.
+template <typename T1>
 class AttentionRun {
  public:
   using C = Compute<T1>;
@@ -76,9 +102,6 @@ class AttentionRun {
     int64_t rows() const { return (s1 - s0) * heads(); }
   };
 
-  template <typename T>
-  KeyRows Concat(int input, int past, size_t output, int64_t size, const HeadLayout& layout,
-                 ScratchScope& scratch);
   int64_t Valid(int64_t b) const {
     return HasInput(context_, 6) ? context_.inputs[6].as<int64_t>()[b] : p_.T;
   }
@@ -90,9 +113,12 @@ class AttentionRun {
   void Probabilities(C* x, int64_t n) const;
   void WriteQk(const Unit& unit, int64_t row, const C* x, int64_t base, KeyRange range, C fill,
                C* buffer);
+  template <typename T2>
   void Values(const Unit& unit, int64_t begin, int64_t end, const C* p, int64_t ld, C* out);
   bool PackRows(const T1* keys, int64_t n, int64_t next, C* panel) const;
+  template <typename T2>
   bool SumRows(const T2* v, int64_t n, const C* p, int64_t ld, int64_t rows, C* out) const;
+  template <typename T2>
   void SumSkippingZeros(const T2* v, int64_t n, const C* p, C* out) const;
 
   KernelContext& context_;
@@ -101,38 +127,16 @@ class AttentionRun {
   KeyRows keys_, values_;
 };
 
-// Returns the keys or values of all T tokens: K or V itself, or past and new rows joined in the
-// present output or, if that is not wanted, in scratch memory.
-template <typename T1, typename T2>
-template <typename T>
-KeyRows AttentionRun<T1, T2>::Concat(int input, int past, size_t output, int64_t size,
-                                     const HeadLayout& layout, ScratchScope& scratch) {
-  const bool wanted = WantsOutput(context_, output);
-  const View& fresh = context_.inputs[input];
-  if (p_.P == 0 && !wanted) return {fresh.data, layout};
-  T* out = wanted ? context_.outputs[output].as<T>() : scratch.Get<T>(p_.B * p_.Nk * p_.T * size);
-  const HeadLayout joined = {p_.Nk * p_.T * size, p_.T * size, size};
-  const T* old = p_.P > 0 ? context_.inputs[past].as<T>() : nullptr;
-  ParallelFor(context_.threads, p_.B * p_.Nk, 1,
-              std::max<int64_t>(1, (1 << 17) / (p_.T * size + 1)), [&](int64_t begin, int64_t end) {
-                for (int64_t i = begin; i < end; ++i) {
-                  T* to = out + i * p_.T * size;
-                  if (p_.P > 0) to = std::copy_n(old + i * p_.P * size, p_.P * size, to);
-                  const T* from = fresh.as<T>() + layout.Offset(i / p_.Nk, i % p_.Nk, 0);
-                  for (int64_t t = 0; t < p_.new_keys; ++t) {
-                    std::copy_n(from + t * layout.token, size, to + t * size);
-                  }
-                }
-              });
-  return {reinterpret_cast<const std::byte*>(out), joined};
-}
-
-template <typename T1, typename T2>
-absl::Status AttentionRun<T1, T2>::Run() {
+template <typename T1>
+absl::Status AttentionRun<T1>::Run() {
   KV_RETURN_IF_ERROR(CheckValidLengths(context_, p_));
   ScratchScope scratch;
-  keys_ = Concat<T1>(1, 4, 1, p_.D, p_.k, scratch);
-  values_ = Concat<T2>(2, 5, 2, p_.Dv, p_.v, scratch);
+  keys_ = Concat<T1>(context_, p_, 1, 4, 1, p_.D, p_.k, scratch);
+  KV_RETURN_IF_ERROR(VisitFloat(context_.inputs[2].type, [&](auto value) {
+    using T2 = typename decltype(value)::Type;
+    values_ = Concat<T2>(context_, p_, 2, 5, 2, p_.Dv, p_.v, scratch);
+    return absl::OkStatus();
+  }));
   if (p_.N == 0 || p_.B == 0 || p_.S == 0) return absl::OkStatus();
   if (CanAttendFast(context_, p_)) {
     AttendFast(context_, p_, keys_, values_);
@@ -162,8 +166,8 @@ absl::Status AttentionRun<T1, T2>::Run() {
   return absl::OkStatus();
 }
 
-template <typename T1, typename T2>
-void AttentionRun<T1, T2>::RunUnit(const Unit& unit) {
+template <typename T1>
+void AttentionRun<T1>::RunUnit(const Unit& unit) {
   const bool has_valid = HasInput(context_, 6);
   const int64_t valid = Valid(unit.b);
   const bool qk = WantsOutput(context_, 3);
@@ -212,7 +216,11 @@ void AttentionRun<T1, T2>::RunUnit(const Unit& unit) {
     std::fill(x + n, x + (all.end - base), C{0});
     if (qk && p_.qk_mode == 3) WriteQk(unit, row, x, base, {base, base + n}, C{0}, wide);
   }
-  Values(unit, base, std::max(base, visible_end), scores, ld, out);
+  VisitFloat(context_.inputs[2].type, [&](auto value) {
+    using T2 = typename decltype(value)::Type;
+    Values<T2>(unit, base, std::max(base, visible_end), scores, ld, out);
+    return absl::OkStatus();
+  }).IgnoreError();  // Run() has refused other types
   T1* y = context_.outputs[0].template as<T1>();
   for (int64_t row = 0; row < unit.rows(); ++row) {
     const int64_t s = unit.s0 + row / unit.heads(), h = unit.h0 + row % unit.heads();
@@ -220,9 +228,8 @@ void AttentionRun<T1, T2>::RunUnit(const Unit& unit) {
   }
 }
 
-template <typename T1, typename T2>
-void AttentionRun<T1, T2>::Scores(const Unit& unit, int64_t begin, int64_t end, C* scores,
-                                  int64_t ld) {
+template <typename T1>
+void AttentionRun<T1>::Scores(const Unit& unit, int64_t begin, int64_t end, C* scores, int64_t ld) {
   const int64_t group = ops_.max_rows, rows = unit.rows();
   ScratchScope scratch;
   C* queries = scratch.Get<C>(rows * p_.D);  // per group of rows: [D][rows of the group]
@@ -261,9 +268,9 @@ void AttentionRun<T1, T2>::Scores(const Unit& unit, int64_t begin, int64_t end, 
   }
 }
 
-template <typename T1, typename T2>
-void AttentionRun<T1, T2>::Bias(int64_t b, int64_t h, int64_t s, int64_t begin, int64_t end,
-                                C* bias) const {
+template <typename T1>
+void AttentionRun<T1>::Bias(int64_t b, int64_t h, int64_t s, int64_t begin, int64_t end,
+                            C* bias) const {
   const View& mask = context_.inputs[3];
   const int64_t offset = b * p_.mask_b + h * p_.mask_h + s * p_.mask_s;
   const int64_t step = p_.mask_t;
@@ -298,8 +305,8 @@ void SoftmaxIn(C* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = static_cast<C>(Widen(Narrow<T>(wide[i])));
 }
 
-template <typename T1, typename T2>
-void AttentionRun<T1, T2>::Probabilities(C* x, int64_t n) const {
+template <typename T1>
+void AttentionRun<T1>::Probabilities(C* x, int64_t n) const {
   switch (p_.softmax_type) {
     case onnx::TensorProto::DOUBLE:
       return SoftmaxIn<double>(x, n);
@@ -318,9 +325,9 @@ void AttentionRun<T1, T2>::Probabilities(C* x, int64_t n) const {
 
 // Writes row `row` of output qk_matmul_output. x has the values of keys from `base` on; keys
 // outside of `range` get `fill`.
-template <typename T1, typename T2>
-void AttentionRun<T1, T2>::WriteQk(const Unit& unit, int64_t row, const C* x, int64_t base,
-                                   KeyRange range, C fill, C* buffer) {
+template <typename T1>
+void AttentionRun<T1>::WriteQk(const Unit& unit, int64_t row, const C* x, int64_t base,
+                               KeyRange range, C fill, C* buffer) {
   const int64_t s = unit.s0 + row / unit.heads(), h = unit.h0 + row % unit.heads();
   for (int64_t t = 0; t < p_.T; ++t) {
     buffer[t] = t >= range.begin && t < range.end ? x[t - base] : fill;
@@ -329,9 +336,10 @@ void AttentionRun<T1, T2>::WriteQk(const Unit& unit, int64_t row, const C* x, in
   NarrowArray(buffer, p_.T, out + ((unit.b * p_.N + h) * p_.S + s) * p_.T);
 }
 
-template <typename T1, typename T2>
-void AttentionRun<T1, T2>::Values(const Unit& unit, int64_t begin, int64_t end, const C* p,
-                                  int64_t ld, C* out) {
+template <typename T1>
+template <typename T2>
+void AttentionRun<T1>::Values(const Unit& unit, int64_t begin, int64_t end, const C* p, int64_t ld,
+                              C* out) {
   const int64_t rows = unit.rows(), group = ops_.max_rows;
   std::fill(out, out + rows * p_.Dv, C{0});
   constexpr bool kDirect = std::is_same_v<T2, C>;
@@ -381,8 +389,8 @@ void AttentionRun<T1, T2>::Values(const Unit& unit, int64_t begin, int64_t end, 
 
 // Transposes n keys to a panel; `next` more follow soon. Returns false if there is no kernel for
 // it.
-template <typename T1, typename T2>
-bool AttentionRun<T1, T2>::PackRows(const T1* keys, int64_t n, int64_t next, C* panel) const {
+template <typename T1>
+bool AttentionRun<T1>::PackRows(const T1* keys, int64_t n, int64_t next, C* panel) const {
   if constexpr (std::is_same_v<C, float>) {
     const auto pack = AttentionIsa().pack_keys;
     if (pack == nullptr || p_.D % 16 != 0) return false;
@@ -396,9 +404,10 @@ bool AttentionRun<T1, T2>::PackRows(const T1* keys, int64_t n, int64_t next, C* 
 
 // Computes the sums of Values for few rows, reading values row by row. Returns false if there is no
 // kernel for it.
-template <typename T1, typename T2>
-bool AttentionRun<T1, T2>::SumRows(const T2* v, int64_t n, const C* p, int64_t ld, int64_t rows,
-                                   C* out) const {
+template <typename T1>
+template <typename T2>
+bool AttentionRun<T1>::SumRows(const T2* v, int64_t n, const C* p, int64_t ld, int64_t rows,
+                               C* out) const {
   if constexpr (std::is_same_v<C, float>) {
     if (p_.Dv % 16 != 0) return false;
     AttentionIsa().values({v, StorageOf<T2>(), values_.layout.token, n, p_.Dv}, p, ld, rows, out);
@@ -408,8 +417,9 @@ bool AttentionRun<T1, T2>::SumRows(const T2* v, int64_t n, const C* p, int64_t l
 }
 
 // Computes the sum of Values without the keys of probability 0.
-template <typename T1, typename T2>
-void AttentionRun<T1, T2>::SumSkippingZeros(const T2* v, int64_t n, const C* p, C* out) const {
+template <typename T1>
+template <typename T2>
+void AttentionRun<T1>::SumSkippingZeros(const T2* v, int64_t n, const C* p, C* out) const {
   ScratchScope scratch;
   C* row = scratch.Get<C>(p_.Dv);
   std::fill(out, out + p_.Dv, C{0});
@@ -428,11 +438,7 @@ void AttentionRun<T1, T2>::SumSkippingZeros(const T2* v, int64_t n, const C* p, 
 absl::Status AttentionCompute(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const AttentionPlan plan, PlanAttention(context));
   return VisitFloat(context.inputs[0].type, [&](auto query) {
-    using T1 = typename decltype(query)::Type;
-    return VisitFloat(context.inputs[2].type, [&](auto value) {
-      using T2 = typename decltype(value)::Type;
-      return AttentionRun<T1, T2>(context, plan).Run();
-    });
+    return AttentionRun<typename decltype(query)::Type>(context, plan).Run();
   });
 }
 

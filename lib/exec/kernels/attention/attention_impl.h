@@ -109,10 +109,10 @@ void ScoreRows(const RowBlock& keys, int64_t first, int n, int64_t ahead, const 
     const auto* rows = data + (first + t) * keys.stride;
     const int count = n - t < kTokens ? n - t : kTokens;
     float* to = scores + first + t;
-    if (vectors == 8) {
-      ScoreBlock<Row, H, 8>(rows, keys.stride, ahead, count, 8, queries, to, ld);
-    } else if (vectors == 4) {
-      ScoreBlock<Row, H, 4>(rows, keys.stride, ahead, count, 4, queries, to, ld);
+    if (kForSizes && vectors == 8) {
+      ScoreBlock<Row, H, kForSizes ? 8 : 0>(rows, keys.stride, ahead, count, 8, queries, to, ld);
+    } else if (kForSizes && vectors == 4) {
+      ScoreBlock<Row, H, kForSizes ? 4 : 0>(rows, keys.stride, ahead, count, 4, queries, to, ld);
     } else {
       ScoreBlock<Row, H, 0>(rows, keys.stride, ahead, count, vectors, queries, to, ld);
     }
@@ -231,11 +231,13 @@ void ValuesAs(const RowBlock& values, const float* weights, int64_t ld, int64_t 
         ValueHeads<Row, 8>(rows + d, stride, ahead, n, w, ld, heads, out + d, size);
       }
     }
-    for (; d + 64 <= size; d += 64) {
-      ValueHeads<Row, 4>(rows + d, stride, ahead, n, w, ld, heads, out + d, size);
-    }
-    for (; d + 32 <= size; d += 32) {
-      ValueHeads<Row, 2>(rows + d, stride, ahead, n, w, ld, heads, out + d, size);
+    if constexpr (kForSizes) {
+      for (; d + 64 <= size; d += 64) {
+        ValueHeads<Row, 4>(rows + d, stride, ahead, n, w, ld, heads, out + d, size);
+      }
+      for (; d + 32 <= size; d += 32) {
+        ValueHeads<Row, 2>(rows + d, stride, ahead, n, w, ld, heads, out + d, size);
+      }
     }
     for (; d < size; d += 16) {
       ValueHeads<Row, 1>(rows + d, stride, ahead, n, w, ld, heads, out + d, size);
@@ -329,7 +331,7 @@ inline V16 SelectBelow(V16 x, float limit, V16 below, V16 others) {
   return {_mm256_blendv_ps(others.a, below.a, _mm256_cmp_ps(x.a, l, _CMP_LT_OQ)),
           _mm256_blendv_ps(others.b, below.b, _mm256_cmp_ps(x.b, l, _CMP_LT_OQ))};
 #else
-  return V16::Make([&](int i) { return x.v[i] < limit ? below.v[i] : others.v[i]; });
+  return V16::Make([&](int i) { return x.Lane(i) < limit ? below.Lane(i) : others.Lane(i); });
 #endif
 }
 

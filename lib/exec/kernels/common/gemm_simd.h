@@ -16,6 +16,15 @@
 namespace kvlift::exec {
 namespace {
 
+// Whether loops are compiled for the usual sizes as well. On x86-64 the portable tables, for
+// processors without AVX2, go without them: they would take longer to compile than all others
+// together.
+#if defined(KV_AVX2) || !defined(__x86_64__)
+constexpr bool kForSizes = true;
+#else
+constexpr bool kForSizes = false;
+#endif
+
 template <typename T>
 struct Vec;
 
@@ -176,60 +185,68 @@ struct Vec<double> {
 
 #else
 
-template <typename T>
-T PlainFma(T a, T b, T c) {
-#if defined(__FP_FAST_FMAF) && defined(__FP_FAST_FMA)
-  return std::fma(a, b, c);
-#else
-  return a * b + c;
-#endif
-}
-
+// Vectors of 16 bytes, which the compiler lowers where the processor has none. They compile faster
+// than loops over 16 lanes.
 template <typename T>
 struct PlainVec {
   static constexpr int kLanes = sizeof(T) == 4 ? 16 : 8;
   static constexpr int kTileVectors = 1;
   static constexpr int kTileRows = 2;
   static constexpr int kWideRows = 2;
-  T v[kLanes];
+  using Quad [[gnu::vector_size(16)]] = T;
+  static constexpr int kQuads = 4, kEach = kLanes / kQuads;
+  Quad q[kQuads];
   using V = Vec<T>;
   template <typename F>
-  static V Make(F f) {
+  static V Quads(F f) {
     V r;
-    for (int i = 0; i < kLanes; ++i) r.v[i] = f(i);
+    for (int i = 0; i < kQuads; ++i) r.q[i] = f(i);
     return r;
   }
+  template <typename F>
+  static V Make(F f) {
+    T t[kLanes];
+    for (int i = 0; i < kLanes; ++i) t[i] = f(i);
+    return Load(t);
+  }
+  T Lane(int i) const { return q[i / kEach][i % kEach]; }
   static V Set(T x) {
-    return Make([&](int) { return x; });
+    return Quads([&](int) { return Quad{} + x; });
   }
   static V Load(const T* p) {
-    return Make([&](int i) { return p[i]; });
+    V r;
+    std::memcpy(r.q, p, sizeof(r.q));
+    return r;
   }
   static V LoadN(const T* p, int n, T fill = 0) {
     return Make([&](int i) { return i < n ? p[i] : fill; });
   }
-  void Store(T* p) const { std::memcpy(p, v, sizeof(v)); }
-  void StoreN(T* p, int n) const { std::memcpy(p, v, static_cast<size_t>(n) * sizeof(T)); }
-  friend V operator+(V a, V b) {
-    return Make([&](int i) { return a.v[i] + b.v[i]; });
+  void Store(T* p) const { std::memcpy(p, q, sizeof(q)); }
+  void StoreN(T* p, int n) const { std::memcpy(p, q, static_cast<size_t>(n) * sizeof(T)); }
+  friend V operator+(const V& a, const V& b) {
+    return Quads([&](int i) { return a.q[i] + b.q[i]; });
   }
-  friend V operator-(V a, V b) {
-    return Make([&](int i) { return a.v[i] - b.v[i]; });
+  friend V operator-(const V& a, const V& b) {
+    return Quads([&](int i) { return a.q[i] - b.q[i]; });
   }
-  friend V operator*(V a, V b) {
-    return Make([&](int i) { return a.v[i] * b.v[i]; });
+  friend V operator*(const V& a, const V& b) {
+    return Quads([&](int i) { return a.q[i] * b.q[i]; });
   }
-  friend V operator/(V a, V b) {
-    return Make([&](int i) { return a.v[i] / b.v[i]; });
+  friend V operator/(const V& a, const V& b) {
+    return Quads([&](int i) { return a.q[i] / b.q[i]; });
   }
-  static V Fma(V a, V b, V c) {
-    return Make([&](int i) { return PlainFma(a.v[i], b.v[i], c.v[i]); });
+  static V Fma(const V& a, const V& b, const V& c) {
+#if defined(__FP_FAST_FMAF) && defined(__FP_FAST_FMA)
+    return Make([&](int i) { return std::fma(a.Lane(i), b.Lane(i), c.Lane(i)); });
+#else
+    return Quads([&](int i) { return a.q[i] * b.q[i] + c.q[i]; });
+#endif
   }
-  static V Max(V a, V b) {
-    return Make([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+  static V Max(const V& a, const V& b) {
+    return Quads([&](int i) { return a.q[i] > b.q[i] ? a.q[i] : b.q[i]; });
   }
-  static V Min(V a, V b) {
-    return Make([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+  static V Min(const V& a, const V& b) {
+    return Quads([&](int i) { return a.q[i] < b.q[i] ? a.q[i] : b.q[i]; });
   }
 };
 
@@ -283,19 +300,20 @@ struct Vec<float> : PlainVec<float> {
     });
   }
   void StoreHalf(uint16_t* p) const {
-    for (int i = 0; i < kLanes; ++i) p[i] = PlainToHalf(v[i]);
+    for (int i = 0; i < kLanes; ++i) p[i] = PlainToHalf(Lane(i));
   }
   static Vec Scale(Vec x, Vec magic) {
     return Make([&](int i) {
+      const float shifted = magic.Lane(i);
       uint32_t m;
-      std::memcpy(&m, &magic.v[i], 4);
+      std::memcpy(&m, &shifted, 4);
       const int32_t n = static_cast<int32_t>(m - 0x4B400000u);
       const uint32_t half = static_cast<uint32_t>((n >> 1) + 127) << 23;
       const uint32_t rest = static_cast<uint32_t>(n - (n >> 1) + 127) << 23;
       float a, b;
       std::memcpy(&a, &half, 4);
       std::memcpy(&b, &rest, 4);
-      return x.v[i] * a * b;
+      return x.Lane(i) * a * b;
     });
   }
 };

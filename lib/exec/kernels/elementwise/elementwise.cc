@@ -11,6 +11,26 @@
 
 namespace kvlift::exec {
 namespace math {
+namespace {
+
+// Iterates over the rows of `out` (its last dimension) with the element offsets of two operands
+// that broadcast to it.
+class BroadcastRows {
+ public:
+  BroadcastRows(const Shape& a, const Shape& b, const Shape& out);
+  int64_t rows() const { return rows_; }
+  int64_t length() const { return length_; }
+  // Steps of the operands along a row: 0 or 1.
+  int64_t step_a() const { return step_a_; }
+  int64_t step_b() const { return step_b_; }
+  // Returns the element offsets of a and b at the start of a row.
+  std::pair<int64_t, int64_t> Offsets(int64_t row) const;
+
+ private:
+  int64_t rows_ = 1, length_ = 1, step_a_ = 0, step_b_ = 0;
+  Shape dims_;  // outer dimensions, merged where both operands allow it
+  absl::InlinedVector<int64_t, 6> strides_a_, strides_b_;
+};
 
 BroadcastRows::BroadcastRows(const Shape& a, const Shape& b, const Shape& out) {
   const auto strides_a = BroadcastStrides(a, out), strides_b = BroadcastStrides(b, out);
@@ -49,6 +69,43 @@ std::pair<int64_t, int64_t> BroadcastRows::Offsets(int64_t row) const {
     b += at * strides_b_[i];
   }
   return {a, b};
+}
+
+}  // namespace
+
+void MapPieces(KernelContext& context, int64_t bytes,
+               absl::FunctionRef<void(const std::byte* x, int64_t n, std::byte* y)> f) {
+  const std::byte* x = context.inputs[0].data;
+  std::byte* y = context.outputs[0].data;
+  ParallelFor(
+      context.threads, context.inputs[0].size(), 64, kMapPerThread,
+      [&](int64_t begin, int64_t end) { f(x + begin * bytes, end - begin, y + begin * bytes); });
+}
+
+void MapRows(KernelContext& context, const ElementBytes& bytes,
+             absl::FunctionRef<void(const std::byte* a, int64_t step_a, const std::byte* b,
+                                    int64_t step_b, std::byte* y, int64_t n)>
+                 f) {
+  const View& va = context.inputs[0];
+  const View& vb = context.inputs[1];
+  std::byte* y = context.outputs[0].data;
+  const BroadcastRows rows(va.shape, vb.shape, context.outputs[0].shape);
+  const int64_t n = rows.length(), step_a = rows.step_a(), step_b = rows.step_b();
+  if (n == 0) return;
+  // Threads divide the only row, or the rows.
+  const bool alone = rows.rows() == 1;
+  ParallelFor(context.threads, alone ? n : rows.rows(), alone ? 64 : 1,
+              alone ? kMapPerThread : std::max<int64_t>(1, kMapPerThread / n),
+              [&](int64_t begin, int64_t end) {
+                const int64_t first = alone ? begin : 0, count = alone ? end - begin : n;
+                const int64_t last_row = alone ? 1 : end;
+                for (int64_t row = alone ? 0 : begin; row < last_row; ++row) {
+                  const auto [offset_a, offset_b] = rows.Offsets(row);
+                  f(va.data + (offset_a + first * step_a) * bytes.a, step_a,
+                    vb.data + (offset_b + first * step_b) * bytes.b, step_b,
+                    y + (row * n + first) * bytes.y, count);
+                }
+              });
 }
 
 absl::Status BroadcastMixed(KernelContext& context) {

@@ -1,8 +1,10 @@
 // Loops over tensors for the elementwise and activation kernels.
 #pragma once
 
+#include <cstddef>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "exec/kernels/common/math_util.h"
 
 namespace kvlift::exec::math {
@@ -41,95 +43,74 @@ void MapRow(const A* a, int64_t step_a, const B* b, int64_t step_b, T* y, int64_
   }
 }
 
+// Calls f(x, n, y) on pieces of input 0 and output 0, which have elements of so many bytes. Threads
+// are divided here and not where types are known, since that is compiled for many types.
+void MapPieces(KernelContext& context, int64_t bytes,
+               absl::FunctionRef<void(const std::byte* x, int64_t n, std::byte* y)> f);
+
 // Sets out[i] to f(x[i]), computed in the compute type of T.
 template <typename T, typename F>
 void MapUnary(KernelContext& context, F f) {
-  const T* x = context.inputs[0].as<T>();
-  T* y = context.outputs[0].as<T>();
-  ParallelFor(context.threads, context.inputs[0].size(), 64, kMapPerThread,
-              [&](int64_t begin, int64_t end) {
-                if constexpr (kIsSmallFloat<T>) {
-                  constexpr int64_t kPiece = 256;
-                  float wide[kPiece];
-                  for (int64_t i = begin; i < end; i += kPiece) {
-                    const int64_t n = std::min(kPiece, end - i);
-                    WidenArray(x + i, n, wide);
-                    for (int64_t j = 0; j < n; ++j) wide[j] = f(wide[j]);
-                    NarrowArray(wide, n, y + i);
-                  }
-                } else {
-                  for (int64_t i = begin; i < end; ++i) y[i] = Narrow<T>(f(Widen(x[i])));
-                }
-              });
+  MapPieces(context, sizeof(T), [&](const std::byte* from, int64_t size, std::byte* to) {
+    const T* x = reinterpret_cast<const T*>(from);
+    T* y = reinterpret_cast<T*>(to);
+    if constexpr (kIsSmallFloat<T>) {
+      constexpr int64_t kPiece = 256;
+      float wide[kPiece];
+      for (int64_t i = 0; i < size; i += kPiece) {
+        const int64_t n = std::min(kPiece, size - i);
+        WidenArray(x + i, n, wide);
+        for (int64_t j = 0; j < n; ++j) wide[j] = f(wide[j]);
+        NarrowArray(wide, n, y + i);
+      }
+    } else {
+      for (int64_t i = 0; i < size; ++i) y[i] = Narrow<T>(f(Widen(x[i])));
+    }
+  });
 }
 
 // Calls f(x, n, y) on pieces of input 0 and output 0 in the compute type of T; y may be x.
 template <typename T, typename F>
 void MapArrays(KernelContext& context, F f) {
   using C = Compute<T>;
-  const T* x = context.inputs[0].as<T>();
-  T* y = context.outputs[0].as<T>();
-  ParallelFor(context.threads, context.inputs[0].size(), 64, kMapPerThread,
-              [&](int64_t begin, int64_t end) {
-                if constexpr (!kIsSmallFloat<T>) {
-                  f(x + begin, end - begin, y + begin);
-                } else {
-                  constexpr int64_t kPiece = 1024;
-                  C piece[kPiece];
-                  for (int64_t i = begin; i < end; i += kPiece) {
-                    const int64_t n = std::min(kPiece, end - i);
-                    WidenArray(x + i, n, piece);
-                    f(piece, n, piece);
-                    NarrowArray(piece, n, y + i);
-                  }
-                }
-              });
+  MapPieces(context, sizeof(T), [&](const std::byte* from, int64_t size, std::byte* to) {
+    const T* x = reinterpret_cast<const T*>(from);
+    T* y = reinterpret_cast<T*>(to);
+    if constexpr (!kIsSmallFloat<T>) {
+      f(x, size, y);
+    } else {
+      constexpr int64_t kPiece = 1024;
+      C piece[kPiece];
+      for (int64_t i = 0; i < size; i += kPiece) {
+        const int64_t n = std::min(kPiece, size - i);
+        WidenArray(x + i, n, piece);
+        f(piece, n, piece);
+        NarrowArray(piece, n, y + i);
+      }
+    }
+  });
 }
 
-// Iterates over the rows of `out` (its last dimension) with the element offsets of two operands
-// that broadcast to it.
-class BroadcastRows {
- public:
-  BroadcastRows(const Shape& a, const Shape& b, const Shape& out);
-  int64_t rows() const { return rows_; }
-  int64_t length() const { return length_; }
-  // Steps of the operands along a row: 0 or 1.
-  int64_t step_a() const { return step_a_; }
-  int64_t step_b() const { return step_b_; }
-  // Returns the element offsets of a and b at the start of a row.
-  std::pair<int64_t, int64_t> Offsets(int64_t row) const;
-
- private:
-  int64_t rows_ = 1, length_ = 1, step_a_ = 0, step_b_ = 0;
-  Shape dims_;  // outer dimensions, merged where both operands allow it
-  absl::InlinedVector<int64_t, 6> strides_a_, strides_b_;
+// Bytes of an element of input 0, of input 1 and of output 0.
+struct ElementBytes {
+  int64_t a, b, y;
 };
+// Calls f(a, step_a, b, step_b, y, n) on rows of the inputs and of output 0, with numpy
+// broadcasting; the steps are as for MapRow.
+void MapRows(KernelContext& context, const ElementBytes& bytes,
+             absl::FunctionRef<void(const std::byte* a, int64_t step_a, const std::byte* b,
+                                    int64_t step_b, std::byte* y, int64_t n)>
+                 f);
 
 // Sets out to f(a, b) with numpy broadcasting; A and B may differ (Pow).
 template <typename A, typename B, typename T, typename F>
 void MapBinary(KernelContext& context, F f) {
-  const View& va = context.inputs[0];
-  const View& vb = context.inputs[1];
-  const A* a = va.as<A>();
-  const B* b = vb.as<B>();
-  T* y = context.outputs[0].as<T>();
-  const BroadcastRows rows(va.shape, vb.shape, context.outputs[0].shape);
-  const int64_t n = rows.length(), step_a = rows.step_a(), step_b = rows.step_b();
-  if (n == 0) return;
-  // Threads divide the only row, or the rows. MapRow stands once, since it is compiled for many
-  // types.
-  const bool alone = rows.rows() == 1;
-  ParallelFor(context.threads, alone ? n : rows.rows(), alone ? 64 : 1,
-              alone ? kMapPerThread : std::max<int64_t>(1, kMapPerThread / n),
-              [&](int64_t begin, int64_t end) {
-                const int64_t first = alone ? begin : 0, count = alone ? end - begin : n;
-                const int64_t last_row = alone ? 1 : end;
-                for (int64_t row = alone ? 0 : begin; row < last_row; ++row) {
-                  const auto [offset_a, offset_b] = rows.Offsets(row);
-                  MapRow(a + offset_a + first * step_a, step_a, b + offset_b + first * step_b,
-                         step_b, y + row * n + first, count, f);
-                }
-              });
+  MapRows(context, {sizeof(A), sizeof(B), sizeof(T)},
+          [&](const std::byte* a, int64_t step_a, const std::byte* b, int64_t step_b, std::byte* y,
+              int64_t n) {
+            MapRow(reinterpret_cast<const A*>(a), step_a, reinterpret_cast<const B*>(b), step_b,
+                   reinterpret_cast<T*>(y), n, f);
+          });
 }
 
 // Shape functions: output 0 has the type of input 0 and the broadcast shape of the inputs. Return

@@ -114,6 +114,47 @@ absl::Status Binary(KernelContext& context) {
   });
 }
 
+// Returns the unsigned type of as many bits: sums and products that wrap around have the same bits.
+int32_t WithoutSign(int32_t type) {
+  switch (type) {
+    case TensorProto::INT8:
+      return TensorProto::UINT8;
+    case TensorProto::INT16:
+      return TensorProto::UINT16;
+    case TensorProto::INT32:
+      return TensorProto::UINT32;
+    case TensorProto::INT64:
+      return TensorProto::UINT64;
+    default:
+      return type;
+  }
+}
+
+template <typename Visitor>
+absl::Status VisitWrapping(int32_t type, Visitor visit) {
+  switch (WithoutSign(type)) {
+    case TensorProto::UINT8:
+      return visit(TypeTag<uint8_t>());
+    case TensorProto::UINT16:
+      return visit(TypeTag<uint16_t>());
+    case TensorProto::UINT32:
+      return visit(TypeTag<uint32_t>());
+    case TensorProto::UINT64:
+      return visit(TypeTag<uint64_t>());
+    default:
+      return VisitFloat(type, visit);
+  }
+}
+
+template <typename F>
+absl::Status Wrapping(KernelContext& context) {
+  return VisitWrapping(context.inputs[0].type, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    MapBinary<T, T, T>(context, F());
+    return absl::OkStatus();
+  });
+}
+
 // Returns InvalidArgument if an integer divisor is 0 and used.
 absl::Status CheckDivisor(const KernelContext& context) {
   if (context.outputs[0].size() == 0) return absl::OkStatus();
@@ -187,31 +228,42 @@ absl::Status RaiseTo(KernelContext& context) {
   return absl::OkStatus();
 }
 
+// Calls f with the range and the strides of all operands, in elements of the output's shape.
+using Strides = std::vector<absl::InlinedVector<int64_t, 6>>;
+void ForRanges(KernelContext& context,
+               absl::FunctionRef<void(int64_t begin, int64_t end, const Strides& strides)> f) {
+  const Shape& out = context.outputs[0].shape;
+  Strides strides;
+  for (const View& input : context.inputs) strides.push_back(BroadcastStrides(input.shape, out));
+  ParallelFor(context.threads, context.outputs[0].size(), 64, kMapPerThread,
+              [&](int64_t begin, int64_t end) { f(begin, end, strides); });
+}
+
+int64_t OffsetOf(int64_t flat, const Shape& shape, const Strides::value_type& strides) {
+  int64_t offset = 0;
+  for (size_t d = shape.size(); d-- > 0;) {
+    offset += flat % shape[d] * strides[d];
+    flat /= shape[d];
+  }
+  return offset;
+}
+
 // Folds all operands at once with `fold`, in the compute type, then applies `finish`.
 template <typename T, typename Fold, typename Finish>
 void MapAll(KernelContext& context, Fold fold, Finish finish) {
-  using C = Compute<T>;
   const Shape& out = context.outputs[0].shape;
   const auto inputs = context.inputs;
-  std::vector<absl::InlinedVector<int64_t, 6>> strides;
-  for (const View& input : inputs) strides.push_back(BroadcastStrides(input.shape, out));
   T* y = context.outputs[0].as<T>();
-  ParallelFor(context.threads, context.outputs[0].size(), 64, kMapPerThread,
-              [&](int64_t begin, int64_t end) {
-                for (int64_t flat = begin; flat < end; ++flat) {
-                  C acc{};
-                  for (size_t k = 0; k < inputs.size(); ++k) {
-                    int64_t offset = 0, rest = flat;
-                    for (size_t d = out.size(); d-- > 0;) {
-                      offset += rest % out[d] * strides[k][d];
-                      rest /= out[d];
-                    }
-                    const C x = Widen(inputs[k].as<T>()[offset]);
-                    acc = k == 0 ? x : fold(acc, x);
-                  }
-                  y[flat] = Narrow<T>(finish(acc));
-                }
-              });
+  ForRanges(context, [&](int64_t begin, int64_t end, const Strides& strides) {
+    for (int64_t flat = begin; flat < end; ++flat) {
+      Compute<T> acc{};
+      for (size_t k = 0; k < inputs.size(); ++k) {
+        const Compute<T> x = Widen(inputs[k].as<T>()[OffsetOf(flat, out, strides[k])]);
+        acc = k == 0 ? x : fold(acc, x);
+      }
+      y[flat] = Narrow<T>(finish(acc));
+    }
+  });
 }
 
 template <typename F>
@@ -224,15 +276,25 @@ absl::Status Variadic(KernelContext& context) {
   });
 }
 
+absl::Status SumAll(KernelContext& context) {
+  return VisitWrapping(context.inputs[0].type, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    MapAll<T>(context, AddFn(), [](auto x) { return x; });
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 
-absl::Status AddKernel(KernelContext& context) { return Binary<AddFn>(context); }
-absl::Status SubKernel(KernelContext& context) { return Binary<SubFn>(context); }
-absl::Status MulKernel(KernelContext& context) { return Binary<MulFn>(context); }
+absl::Status AddKernel(KernelContext& context) { return Wrapping<AddFn>(context); }
+absl::Status SubKernel(KernelContext& context) { return Wrapping<SubFn>(context); }
+absl::Status MulKernel(KernelContext& context) { return Wrapping<MulFn>(context); }
 absl::Status PReluKernel(KernelContext& context) { return Binary<PReluFn>(context); }
 absl::Status MaxKernel(KernelContext& context) { return Variadic<MaxFn>(context); }
 absl::Status MinKernel(KernelContext& context) { return Variadic<MinFn>(context); }
-absl::Status SumKernel(KernelContext& context) { return Variadic<AddFn>(context); }
+absl::Status SumKernel(KernelContext& context) {
+  return context.inputs.size() == 2 ? AddKernel(context) : SumAll(context);
+}
 
 absl::Status MeanKernel(KernelContext& context) {
   return VisitFloat(context.inputs[0].type, [&](auto tag) {

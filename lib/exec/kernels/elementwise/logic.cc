@@ -7,6 +7,7 @@
 #include "exec/kernels/common/math_util.h"
 #include "exec/kernels/common/move_util.h"
 #include "exec/kernels/common/tables.h"
+#include "exec/kernels/elementwise/elementwise.h"
 #include "exec/memory/small_types.h"
 #include "fmt/format.h"
 #include "ir/types.h"
@@ -66,19 +67,8 @@ absl::Status BinaryShape(KernelContext& context) {
 
 template <typename T, typename Op>
 void BinaryTyped(KernelContext& context, const Op& op) {
-  const View& a = context.inputs[0];
-  const View& b = context.inputs[1];
-  const View& out = context.outputs[0];
-  const Ints strides[2] = {math::BroadcastStrides(a.shape, out.shape),
-                           math::BroadcastStrides(b.shape, out.shape)};
-  const T* x = a.as<T>();
-  const T* y = b.as<T>();
-  uint8_t* z = out.as<uint8_t>();
-  math::ParallelFor(context.threads, out.size(), 64, kPerThread, [&](int64_t begin, int64_t end) {
-    ForEachBroadcast(out.shape, strides, begin, end, [&](int64_t i, const int64_t* at) {
-      z[i] = op(math::Widen(x[at[0]]), math::Widen(y[at[1]])) ? 1 : 0;
-    });
-  });
+  math::MapBinary<T, T, uint8_t>(
+      context, [&](auto a, auto b) { return static_cast<uint8_t>(op(a, b) ? 1 : 0); });
 }
 
 template <typename Op>

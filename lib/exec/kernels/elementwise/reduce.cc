@@ -244,8 +244,10 @@ struct MinOf {
   }
 };
 
-template <typename T, typename F>
-void ReduceTyped(KernelContext& context, const ReducePlan& plan) {
+// `reduce` is called by address, so that these loops are compiled once for each type.
+template <typename T>
+void ReduceTyped(KernelContext& context, const ReducePlan& plan,
+                 Compute<T> (*reduce)(const Compute<T>*, int64_t)) {
   using C = Compute<T>;
   const T* x = context.inputs[0].as<T>();
   T* y = context.outputs[0].as<T>();
@@ -262,16 +264,16 @@ void ReduceTyped(KernelContext& context, const ReducePlan& plan) {
                   if (contiguous) {
                     if constexpr (kCopy) {
                       WidenArray(in, plan.count, row);
-                      y[i] = Narrow<T>(F::Run(row, plan.count));
+                      y[i] = Narrow<T>(reduce(row, plan.count));
                     } else {
-                      y[i] = F::Run(in, plan.count);
+                      y[i] = reduce(in, plan.count);
                     }
                     continue;
                   }
                   for (int64_t j = 0; j < plan.count; ++j) {
                     row[j] = Widen(in[Offset(plan.reduced, plan.reduced_strides, j)]);
                   }
-                  y[i] = Narrow<T>(F::Run(row, plan.count));
+                  y[i] = Narrow<T>(reduce(row, plan.count));
                 }
               });
 }
@@ -282,7 +284,7 @@ absl::Status Reduce(KernelContext& context) {
   if (context.outputs[0].size() == 0) return absl::OkStatus();
   if (context.inputs[0].type == onnx::TensorProto::BOOL) {
     if constexpr (std::is_same_v<F, MaxOf> || std::is_same_v<F, MinOf>) {
-      ReduceTyped<uint8_t, F>(context, plan);
+      ReduceTyped<uint8_t>(context, plan, &F::template Run<uint8_t>);
       // The maximum of no elements is false, the minimum true.
       for (uint8_t& b : context.outputs[0].span<uint8_t>()) b = b != 0;
       return absl::OkStatus();
@@ -295,7 +297,7 @@ absl::Status Reduce(KernelContext& context) {
          std::is_same_v<F, MaxOf> || std::is_same_v<F, MinOf>)) {
       std::copy_n(context.inputs[0].as<T>(), context.inputs[0].size(), context.outputs[0].as<T>());
     } else {
-      ReduceTyped<T, F>(context, plan);
+      ReduceTyped<T>(context, plan, &F::template Run<Compute<T>>);
     }
     return absl::OkStatus();
   });
@@ -306,7 +308,8 @@ absl::Status Pool(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const ReducePlan plan, PlanPool(context));
   if (context.outputs[0].size() == 0) return absl::OkStatus();
   return VisitFloat(context.inputs[0].type, [&](auto tag) {
-    ReduceTyped<typename decltype(tag)::Type, F>(context, plan);
+    using T = typename decltype(tag)::Type;
+    ReduceTyped<T>(context, plan, &F::template Run<Compute<T>>);
     return absl::OkStatus();
   });
 }

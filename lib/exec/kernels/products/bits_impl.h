@@ -17,8 +17,11 @@ constexpr int kBitsVectors = kBitsWidth / Vec<float>::kLanes;
 
 constexpr int BitsShift(int bits, int t) { return 8 * (t % 4) + bits * (t / 4); }
 
-// Decodes sixteen words of codes. With Decoder<BITS>(zeros) the zero points are part of the table.
+// Decodes sixteen words of codes. Where kZeroInTable, the zero points of the middle are part of
+// Decoder<BITS, false>.
 #if defined(__AVX512F__) && defined(KV_AVX2)
+
+constexpr bool kZeroInTable = true;
 
 struct Words {
   __m512i v;
@@ -50,6 +53,8 @@ struct Decoder {
 
 #elif defined(KV_AVX2)
 
+constexpr bool kZeroInTable = false;
+
 struct Words {
   __m256i a, b;
   static Words Load(const std::byte* p) {
@@ -74,11 +79,14 @@ struct Decoder {
 
 #else
 
+constexpr bool kZeroInTable = false;
+
 struct Words {
-  uint32_t v[16];
+  using Quad [[gnu::vector_size(16)]] = uint32_t;
+  Quad q[4];
   static Words Load(const std::byte* p) {
     Words w;
-    std::memcpy(w.v, p, sizeof(w.v));
+    std::memcpy(w.q, p, sizeof(w.q));
     return w;
   }
 };
@@ -88,8 +96,10 @@ struct Decoder {
   static constexpr bool kSubtract = true;
   template <int T>
   Vec<float> Code(const Words& w) const {
-    return Vec<float>::Make([&](int i) {
-      return static_cast<float>((w.v[i] >> BitsShift(BITS, T)) & ((1u << BITS) - 1));
+    using Signed [[gnu::vector_size(16)]] = int32_t;  // converted by one instruction
+    return Vec<float>::Quads([&](int i) {
+      const Words::Quad code = (w.q[i] >> BitsShift(BITS, T)) & ((1u << BITS) - 1);
+      return __builtin_convertvector(reinterpret_cast<Signed>(code), Vec<float>::Quad);
     });
   }
 };
@@ -144,12 +154,14 @@ inline __attribute__((always_inline)) void ForEachRow(const Decoder<BITS, kZero>
   (row(std::integral_constant<int, T>()), ...);
 }
 
-template <int BITS, bool kZero, int M, int P>
-void BitsStreamBody(const BitsLayout& layout, int64_t k, const float* a, const std::byte* data,
-                    int64_t panel_bytes, float* c) {
+// kSome: a holds `m` rows, of which the first M are multiplied; otherwise M rows.
+template <int BITS, bool kZero, int M, int P, bool kSome = false>
+void BitsStreamBody(const BitsLayout& layout, int m, int64_t k, const float* a,
+                    const std::byte* data, int64_t panel_bytes, float* c) {
   using V = Vec<float>;
   constexpr int NV = P * kBitsVectors, L = V::kLanes, kRows = 32 / BITS;
   constexpr int64_t kAhead = 2048;
+  const int64_t step = kSome ? m : M;
   const Decoder<BITS, kZero> decoder;
   V acc[M][NV];
 #pragma GCC unroll 4
@@ -175,13 +187,13 @@ void BitsStreamBody(const BitsLayout& layout, int64_t k, const float* a, const s
           [&](int t, const V(&w)[NV]) __attribute__((always_inline)) {
 #pragma GCC unroll 4
             for (int i = 0; i < M; ++i) {
-              const V x = V::Set(a[t * M + i]);
+              const V x = V::Set(a[t * step + i]);
 #pragma GCC unroll 4
               for (int v = 0; v < NV; ++v) acc[i][v] = V::Fma(x, w[v], acc[i][v]);
             }
           },
           std::make_integer_sequence<int, kRows>());
-      a += kRows * M;
+      a += kRows * step;
     }
   }
 #pragma GCC unroll 4
@@ -194,7 +206,15 @@ void BitsStreamBody(const BitsLayout& layout, int64_t k, const float* a, const s
 template <int BITS, bool kZero>
 void BitsStreamAs(const BitsLayout& layout, int m, int panels, int64_t k, const float* a,
                   const std::byte* data, int64_t panel_bytes, float* c) {
-  const auto run = [&](auto body) { body(layout, k, a, data, panel_bytes, c); };
+  if constexpr (!kForSizes) {
+    for (int i = 0; i < m * panels; ++i) {
+      BitsStreamBody<BITS, kZero, 1, 1, true>(layout, m, k, a + i / panels,
+                                              data + i % panels * panel_bytes, panel_bytes,
+                                              c + i * kBitsWidth);
+    }
+    return;
+  }
+  const auto run = [&](auto body) { body(layout, m, k, a, data, panel_bytes, c); };
   if (panels == 1) {
     switch (m) {
       case 1:
@@ -247,15 +267,14 @@ void BitsExpandAs(const BitsLayout& layout, int64_t k0, int64_t k, const std::by
   }
 }
 
-// Calls f with `bits` and `has_zero` as constants.
+// Calls f with `bits` as a constant, and `has_zero` where decoders differ by it.
 template <typename F>
 void WithBits(const BitsLayout& layout, const F& f) {
   const auto with = [&](auto bits) {
-    if (layout.has_zero) {
-      f(bits, std::true_type());
-    } else {
-      f(bits, std::false_type());
+    if constexpr (kZeroInTable) {
+      if (!layout.has_zero) return f(bits, std::false_type());
     }
+    f(bits, std::true_type());
   };
   if (layout.bits == 2) {
     with(std::integral_constant<int, 2>());

@@ -35,6 +35,24 @@ def numbers(array: np.ndarray, type_name: str) -> np.ndarray:
     return array.astype(np.float64)
 
 
+def _float8e4m3fn() -> np.ndarray:
+    """Returns the number of each byte."""
+    byte = np.arange(256)
+    exponent, digits = byte >> 3 & 15, byte & 7
+    size = np.where(exponent == 0, digits * 2.0**-9, (1 + digits / 8) * 2.0**(exponent - 7.0))
+    size[byte & 127 == 127] = np.nan
+    return np.where(byte & 128, -size, size).astype(np.float32)
+
+
+FLOAT8E4M3FN = _float8e4m3fn()
+
+
+def read_back(values: np.ndarray, scales: np.ndarray, cache: Cache) -> np.ndarray:
+    """Returns the rows of a quantised cache in float32."""
+    wide = FLOAT8E4M3FN[values] if cache.type == "float8e4m3fn" else values.astype(np.float32)
+    return wide * np.repeat(scales, cache.group, axis=-1)
+
+
 def is_exact(type_name: str) -> bool:
     return not type_name.startswith(("float16", "float32", "float64", "bfloat16"))
 
@@ -128,13 +146,17 @@ def judge(record: Record, step: Step, arrays: Dict[str, np.ndarray],
                 text = f"{got.shape[cache.axis]} slots do not hold {last} tokens"
                 yield expected.name, Worst(), Difference(expected.name, (), 0, 0, 0, text)
                 continue
-            changed = changed_slot(cache, step, result.before[expected.name], got)
+            stored = [cache] if not cache.scales else [cache, by_output[cache.scales]]
+            changed = next(((one.output, at) for one in stored
+                            if (at := changed_slot(one, step, result.before[one.output],
+                                                   result.outputs[one.output])) is not None), None)
             if changed is not None:
-                text = f"slot {changed[1]} of sequence {changed[0]} holds a past token and changed"
-                yield (expected.name, Worst(ratio=np.inf),
-                       Difference(expected.name, (), 0, 0, 0, text))
+                name, (sequence, slot) = changed
+                text = f"slot {slot} of sequence {sequence} holds a past token and changed"
+                yield name, Worst(ratio=np.inf), Difference(name, (), 0, 0, 0, text)
                 continue
-            got = new_rows(got, cache, step)
+            rows = [new_rows(result.outputs[one.output], one, step) for one in stored]
+            got = rows[0] if len(rows) == 1 else read_back(rows[0], rows[1], cache)
         yield expected.name, *compare(expected.name, got, want, bound, expected.type)
 
 

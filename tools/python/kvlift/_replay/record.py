@@ -60,7 +60,10 @@ class Plan(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """A cache of the converted model. Axes count from 0."""
+    """A cache of the converted model. Axes count from 0.
+
+    If it is quantised, `scales` is the output with its scales, one per `group` elements.
+    """
 
     id: str
     input: str
@@ -71,6 +74,8 @@ class Cache(NamedTuple):
     in_place: bool
     circular: bool
     grows: bool
+    scales: str = ""
+    group: int = 0
 
 
 class SourceCache(NamedTuple):
@@ -122,7 +127,9 @@ class Record:
             self.plans = _plans(self.document["plans"])
             self.lengths = _plans(self.document["lengths"])
             self.large = _plans(self.document["large"])
-            fields = [{key: c[key] for key in Cache._fields} for c in self.document["caches"]]
+            fields = [{key: c[key] for key in Cache._fields
+                       if key in c or key not in Cache._field_defaults}
+                      for c in self.document["caches"]]
             self.caches = [Cache(**f) for f in fields]
             self.source_caches = [SourceCache(c["input"], c["output"], c["axis"], c["grows"])
                                   for c in self.document["source_caches"]]
@@ -174,6 +181,7 @@ class Record:
         steps = [s for plan in (*self.plans, *self.lengths, *self.large) for s in plan.steps]
         fed = {f.name for s in steps for f in s.after} | {c.input for c in self.caches}
         given = {e.name for s in steps for e in s.expect} | {c.output for c in self.caches}
+        given |= {c.scales for c in self.caches if c.scales}
         for what, missing in (("input", fed - inputs), ("output", given - outputs)):
             if missing:
                 raise RecordError(f"{self.path}: is damaged: the converted model has no {what} "
