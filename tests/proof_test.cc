@@ -219,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(
         "decomposed_attention_softcap", "decomposed_attention_softmax_casts",
         "decomposed_attention_static_capacity", "decomposed_attention_static_read_full",
         "decomposed_attention_two_masks_added", "decomposed_attention_window_input",
-        "decomposed_attention_bias_last_rows_of_table",
+        "decomposed_attention_einsum_tokens_first", "decomposed_attention_bias_last_rows_of_table",
         "decomposed_attention_bias_of_mask_of_other_batch", "fixed_buffer_flat_rows",
         "fixed_buffer_one_hot_product", "fixed_buffer_packed_heads_first",
         "fixed_buffer_packed_kept", "fixed_buffer_packed_layers", "fixed_buffer_prefix_read",

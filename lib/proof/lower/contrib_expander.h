@@ -1,4 +1,5 @@
-// Expands the operators of com.microsoft and KeyValueCache in one model: the class behind AsPlain.
+// Expands the operators of com.microsoft, KeyValueCache and Einsum in one model: the class behind
+// AsPlain.
 // Internal to lib/proof.
 #pragma once
 
@@ -31,6 +32,7 @@ class Expander {
   bool Expand(const onnx::NodeProto& node, Writer& w);
   void NoteElement(const onnx::NodeProto& node);
   static bool Norm(const onnx::NodeProto& node, Writer& w);
+  static bool Einsum(const onnx::NodeProto& node, Writer& w);
   static std::string Cut(const std::string& x, int64_t axis, const std::string& begin,
                          const std::string& end, Writer& w);
   static std::string HeadsFirst(const std::string& x, bool heads_first, Writer& w);

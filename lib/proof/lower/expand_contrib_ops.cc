@@ -54,6 +54,7 @@ PlainModel Expander::Run() {
 
 bool Expander::Expand(const NodeProto& node, Writer& w) {
   if (node.op_type() == "SimplifiedLayerNormalization") return Norm(node, w);
+  if (node.op_type() == "Einsum") return Einsum(node, w);
   if (IsKeyValueCache(node)) return Packed(node, w);
   if (node.domain() != "com.microsoft") return false;
   if (node.op_type() == "MultiHeadAttention") return MultiHead(node, w);

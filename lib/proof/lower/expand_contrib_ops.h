@@ -31,10 +31,11 @@ struct PlainModel {
 inline constexpr char kPlainPrefix[] = "plain/";
 
 // Expands SimplifiedLayerNormalization to RMSNormalization, MultiHeadAttention with a past to
-// Attention and the nodes around it, and KeyValueCache (onnxio/model/functional_form.h) to slices
-// and concatenations of its tensors. With `lengths`, also expands GroupQueryAttention, which rests
-// on LengthClaims. Nodes in subgraphs, and forms of these operators that are not known, stay as
-// they are. Source: the operator texts of com.microsoft, and of OpenPPL's KeyValueCache.
+// Attention and the nodes around it, KeyValueCache (onnxio/model/functional_form.h) to slices and
+// concatenations of its tensors, and an Einsum that is a product of matrices to one. With
+// `lengths`, also expands GroupQueryAttention, which rests on LengthClaims. Nodes in subgraphs, and
+// forms of these operators that are not known, stay as they are. Source: the operator texts of
+// com.microsoft, and of OpenPPL's KeyValueCache.
 PlainModel AsPlain(onnx::ModelProto model, bool lengths);
 
 }  // namespace kvlift

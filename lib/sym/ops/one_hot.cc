@@ -60,6 +60,12 @@ std::optional<PlaceOfOne> FindPlaceOfOne(OpContext& c, Expr element, const Shape
   Pool& pool = c.pool();
   const Expr when = element == nullptr ? nullptr : WhenOne(element);
   if (when == nullptr || result.size() > kMaxScatterRank) return std::nullopt;
+  if (extent->is_integer(1)) {
+    Pool::Substitution first;
+    first.indices.assign(kUpdateBase + 1, nullptr);
+    first.indices.back() = pool.Integer(0);
+    return PlaceOfOne{pool.Integer(0), pool.Substitute(when, first, FactsOf(result))};
+  }
   Expr equation = nullptr;
   std::vector<Expr> others;
   for (Expr part : ConjunctsOf(when)) {
@@ -92,7 +98,8 @@ bool SetRowsOfOneHot(OpContext& c, const Shape& shape, Expr extent, const Operan
     facts.extents.back() = extent;
     const Expr element = c.engine().At(c.in(hot), indices(hot, pool.Index(kUpdateBase)), facts);
     const auto found = FindPlaceOfOne(c, element, shape, extent);
-    if (!found || !found->place->has_index()) continue;
+    const bool moves = found && (found->place->has_index() || found->condition->has_index());
+    if (!moves) continue;
     const Expr picked = c.engine().At(other, indices(1 - hot, found->place), FactsOf(shape));
     // An embedding reads a table, and stays a product.
     if (picked == nullptr || c.engine().HasDataDependentTableRead(picked)) continue;
