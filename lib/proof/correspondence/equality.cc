@@ -98,10 +98,17 @@ bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts, int
   const Expr b = Divided(Settled(Under(theirs, known, facts), facts), known, facts);
   if (a == b) return true;
   if (a->is_predicate() && b->is_predicate()) {
-    return (Implies(pool_.And(known, a), b, facts) && Implies(pool_.And(known, b), a, facts)) ||
+    return AsBounds(a) == AsBounds(b) ||
+           (Implies(pool_.And(known, a), b, facts) && Implies(pool_.And(known, b), a, facts)) ||
            InCasesOfBound(a, b, known, facts, depth);
   }
   return SameCases(a, b, known, facts, depth) || InBothCases(a, b, known, facts, depth);
+}
+
+Expr Equality::AsBounds(Expr predicate) {
+  Expr all = pool_.True();
+  for (Expr bound : Bounds(predicate)) all = pool_.And(all, bound);
+  return all;
 }
 
 bool Equality::SameCases(Expr mine, Expr theirs, Expr known, const Facts& facts, int depth) {

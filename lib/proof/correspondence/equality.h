@@ -76,6 +76,9 @@ class Equality {
   // Splits x == 0 into x <= 0 and -x <= 0; other conjuncts stay as they are.
   std::vector<sym::Expr> Bounds(sym::Expr predicate);
 
+  // Returns the conjunction of the bounds of all conjuncts.
+  sym::Expr AsBounds(sym::Expr predicate);
+
   // Returns true if the current question has used up its steps.
   bool TakesLong() const;
 

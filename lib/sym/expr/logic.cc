@@ -186,10 +186,6 @@ bool AddConjunct(Pool& pool, std::vector<Expr>* all, Expr q) {
     if (*it == pool.Not(q)) return false;
     if ((*it)->kind() == Kind::kLe && q->kind() == Kind::kLe) {
       const Expr x = (*it)->args()[0], y = q->args()[0];
-      if (pool.Add(x, y)->is_integer(0)) {
-        all->erase(it);
-        return AddConjunct(pool, all, pool.Eq(x, pool.Integer(0), Facts{}));
-      }
       // x >= y everywhere, so x <= 0 implies y <= 0.
       if (pool.ProveNonNegative(pool.Sub(x, y), Facts{})) return true;
       if (pool.ProveNonNegative(pool.Sub(pool.Add(x, y), pool.Integer(1)), Facts{})) return false;

@@ -138,7 +138,7 @@ class Engine {
   // Returns true for a number of the host that is clamped, or counted from the end of an axis if it
   // is negative; false for one of two constants.
   bool IsBound(Expr select);
-  bool Compares(Expr condition);  // by less-or-equal alone, numbers that the host gives
+  bool Compares(Expr condition);       // by less-or-equal alone, numbers that the host gives
   bool IsCompared(NodeId node) const;  // see FormsOptions
   // Replaces axes whose length a broadcast has fixed by that length.
   Expr WithTakenLengths(Expr e);
