@@ -99,6 +99,15 @@ TEST(EmitComparison, TermsAreNotMovedWhereTheirSumMayOverflow) {
   EXPECT_TRUE(fits.ok()) << fits.status();
 }
 
+TEST(EmitComparison, QuotientsOfEitherSignAreDividedAsTheSourceDoes) {
+  const auto quotient = EmittedOperators("int64[S] ids, int64[S] rows",
+                                         "two = Constant <value_int = 2> ()"
+                                         "half = Div (ids, two)"
+                                         "keep = LessOrEqual (half, rows)");
+  ASSERT_TRUE(quotient.ok()) << quotient.status();
+  EXPECT_NE(quotient->find("Div"), std::string::npos) << *quotient;
+}
+
 TEST(EmitComparison, UnsignedConstantsStandInTheirOwnField) {
   const Graph graph = *Graph::Build(std::make_shared<const onnx::ModelProto>(
       *ParseModelText("<ir_version: 10, opset_import: [\"\" : 24]> g (float[1] x) => (float[1] y) "

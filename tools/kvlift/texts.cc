@@ -138,6 +138,15 @@ int64_t CountConverted(const Reports& reports) {
   return std::count_if(reports.begin(), reports.end(), [](const auto& r) { return r.converted; });
 }
 
+// Returns the entries of the ledger that say how far scores may reach. No precondition states them.
+std::string ScoreRangesText(const ProvedConversion& converted) {
+  Assumptions ranges;
+  for (const Assumption& a : converted.proof.assumptions.all()) {
+    if (a.kind == AssumptionKind::kScoreRange) ranges.Add(a);
+  }
+  return LedgerText(ranges, /*verbose=*/false);
+}
+
 // Returns what was shown about a model that is written.
 std::string EqualityText(const ProvedConversion& converted) {
   const std::vector<ProofFact>& facts = converted.proof.facts;
@@ -257,7 +266,7 @@ std::string ConvertText(const ProvedConversion& converted, const std::vector<std
     text += fmt::format("caches as {}: {} bytes per token instead of {}\n", q->scheme,
                         *q->bytes_after, *q->bytes_before);
   }
-  text += EqualityText(converted);
+  text += ScoreRangesText(converted) + EqualityText(converted);
   text += WroteText(converted.dumps) + WroteText(outputs);
   return text + fmt::format("{}: {} of {} caches, {} of {} attentions, {} -> {} nodes\n", status,
                             CountConverted(inspection.caches), inspection.caches.size(),

@@ -21,5 +21,8 @@ std::string InspectText(const std::string& path, const Inspection& inspection, b
 std::string ConvertText(const ProvedConversion& converted, const std::vector<std::string>& outputs,
                         const Style& style);
 std::string VerifyText(const VerifyReport& report, bool verbose, const Style& style);
+// Entries that differ only in the number of a layer share a line. With `verbose`, checked entries
+// are listed too.
+std::string LedgerText(const Assumptions& ledger, bool verbose);
 
 }  // namespace kvlift::cli

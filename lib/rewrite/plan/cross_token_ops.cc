@@ -48,15 +48,32 @@ CrossTokenFinder::CrossTokenFinder(const Analysis& a) : graph_(*a.graph), forms_
   TakeWriting(a.updates);
 }
 
+// Returns the nodes that outputs of the graph are computed by.
+absl::flat_hash_set<NodeId> CrossTokenFinder::LiveNodes() const {
+  absl::flat_hash_set<NodeId> live;
+  std::vector<ValueId> queue(graph_.graph_outputs().begin(), graph_.graph_outputs().end());
+  while (!queue.empty()) {
+    const NodeId n = queue.back() == kNoValue ? kNoNode : graph_.producer(queue.back());
+    queue.pop_back();
+    if (n == kNoNode || !live.insert(n).second) continue;
+    for (const auto& read : {graph_.inputs(n), graph_.captures(n)}) {
+      queue.insert(queue.end(), read.begin(), read.end());
+    }
+  }
+  return live;
+}
+
 // Adds the nodes that only serve to write new rows into caches, behind the values that the presents
 // are made of.
 void CrossTokenFinder::TakeWriting(absl::Span<const CacheUpdate> updates) {
-  absl::flat_hash_set<ValueId> presents, seen;
+  absl::flat_hash_set<Expr> presents;
+  absl::flat_hash_set<ValueId> seen;
   std::vector<ValueId> queue;
   for (const CacheUpdate& update : updates) {
-    presents.insert(update.pair.present);
     queue.push_back(update.pair.present);
-    const std::vector<ValueId> made_of = sym::SourcesOf(forms_.Of(update.pair.present).element);
+    const Expr present = forms_.Of(update.pair.present).element;
+    presents.insert(present);
+    const std::vector<ValueId> made_of = sym::SourcesOf(present);
     seen.insert(made_of.begin(), made_of.end());
   }
   absl::flat_hash_set<NodeId> writing;
@@ -68,13 +85,16 @@ void CrossTokenFinder::TakeWriting(absl::Span<const CacheUpdate> updates) {
       if (v != kNoValue && seen.insert(v).second) queue.push_back(v);
     }
   }
+  const absl::flat_hash_set<NodeId> live = LiveNodes();
   const auto is_read_elsewhere = [&](NodeId n) {
     const auto outputs = graph_.outputs(n);
     return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) {
-      if (v == kNoValue || presents.contains(v)) return false;
+      if (v == kNoValue || !forms_.Of(v).known_rank) return v != kNoValue;
+      if (presents.contains(forms_.Of(v).element)) return false;
       const auto uses = graph_.uses(v);
       return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
-        return use.kind != Use::Kind::kNodeInput || !writing.contains(use.node);
+        if (use.kind == Use::Kind::kGraphOutput) return true;
+        return live.contains(use.node) && !writing.contains(use.node);
       });
     });
   };

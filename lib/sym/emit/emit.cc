@@ -138,6 +138,14 @@ absl::StatusOr<Emitter::Piece> Emitter::Builder::Whole(Expr e) {
       }
       return Join("Div", a, b, TensorProto::INT64);
     }
+    case Kind::kApply: {
+      if (e->function() != "div" || e->args().size() != 2) return Cannot(e);
+      // A quotient of integers of either sign, which Div rounds towards zero as the source did.
+      KV_ASSIGN_OR_RETURN(Piece a, Whole(e->args()[0]));
+      KV_ASSIGN_OR_RETURN(Piece b, Whole(e->args()[1]));
+      b = Divisor(e->args()[1], std::move(b), Facts{{r_.shape.begin(), r_.shape.end()}});
+      return Join("Div", a, b, TensorProto::INT64);
+    }
     case Kind::kSelect:
       return Typed(e, TensorProto::INT64);
     case Kind::kLe:

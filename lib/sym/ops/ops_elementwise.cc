@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "sym/forms/forms_engine.h"
 #include "sym/forms/keeps_value.h"
@@ -198,20 +199,41 @@ class Arithmetic {
   Taken* taken_;
 };
 
+// Returns true if `is` holds for all nodes that read v, also behind Identity nodes, and there are
+// some.
+template <typename Is>
+bool AllReaders(const Graph& graph, ValueId v, const Is& is) {
+  bool some = false;
+  for (std::vector<ValueId> open = {v}; !open.empty();) {
+    const ValueId read = open.back();
+    open.pop_back();
+    for (const Use& use : graph.uses(read)) {
+      if (use.kind != Use::Kind::kNodeInput) return false;
+      const bool passes = graph.Is(use.node, "Identity");
+      if (passes) open.push_back(graph.outputs(use.node)[0]);
+      if (!passes && !is(use.node)) return false;
+      some = some || !passes;
+    }
+  }
+  return some;
+}
+
+// Returns true if v is a product, also behind Identity nodes.
+bool IsProduct(const Graph& graph, ValueId v) {
+  NodeId n = v == kNoValue ? kNoNode : graph.producer(v);
+  while (n != kNoNode && graph.Is(n, "Identity")) n = graph.producer(graph.inputs(n)[0]);
+  return n != kNoNode && (graph.Is(n, "Mul") || graph.Is(n, "MatMul") || graph.Is(n, "Einsum"));
+}
+
 // Returns true if the node is a product that is only added to other products, or to products of
 // matrices: a blend, such as old * (1 - hot) + new * hot.
 bool IsPartOfBlend(OpContext& c) {
   const Graph& graph = c.engine().graph();
   if (c.op() != "Mul" || c.output(0) == kNoValue) return false;
-  const auto uses = graph.uses(c.output(0));
-  return !uses.empty() && std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
-    if (use.kind != Use::Kind::kNodeInput || !graph.Is(use.node, "Add")) return false;
-    const auto inputs = graph.inputs(use.node);
-    return std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) {
-      if (v == kNoValue || graph.producer(v) == kNoNode) return false;
-      const NodeId n = graph.producer(v);
-      return graph.Is(n, "Mul") || graph.Is(n, "MatMul") || graph.Is(n, "Einsum");
-    });
+  return AllReaders(graph, c.output(0), [&](NodeId reader) {
+    const auto inputs = graph.inputs(reader);
+    return graph.Is(reader, "Add") && std::all_of(inputs.begin(), inputs.end(),
+                                                  [&](ValueId v) { return IsProduct(graph, v); });
   });
 }
 

@@ -18,6 +18,8 @@ constexpr int64_t kMostProbes = 256;
 // be caches, have another product then.
 constexpr double kOther = -0.5;
 
+constexpr int64_t kMostSequences = int64_t{1} << 16;
+
 class Prober {
  public:
   Prober(Runner& source, const Graph& after, const Manifest& relation, int64_t capacity,
@@ -151,6 +153,10 @@ class Prober {
     const std::vector<int64_t> lengths =
         fixed ? std::vector<int64_t>{*fixed} : std::vector<int64_t>{2, 1};
     const std::optional<int64_t> batch = stimulus_.fixed_batch();
+    if (batch && *batch > kMostSequences) {
+      return absl::FailedPreconditionError(fmt::format(
+          "its inputs declare {} sequences, and steps have {} at most", *batch, kMostSequences));
+    }
     const std::vector<int64_t> batches =
         batch ? std::vector<int64_t>{*batch} : std::vector<int64_t>{3, 1};
     std::string why;

@@ -196,26 +196,6 @@ std::string LayersText(const VerifyReport& r, bool verbose) {
   return text.empty() ? text : text + "\n";
 }
 
-// Entries that differ only in the number of a layer share a line. With `verbose`, checked entries
-// are listed too.
-std::string LedgerText(const Assumptions& ledger, bool verbose) {
-  std::vector<std::pair<bool, std::vector<std::string>>> lines;  // whether checked, conditions
-  std::map<std::pair<bool, std::string>, size_t> places;
-  for (const Assumption& a : ledger.all()) {
-    if (a.checked && !verbose) continue;
-    const auto [it, added] =
-        places.try_emplace({a.checked, NamePattern(a.condition)}, lines.size());
-    if (added) lines.emplace_back(a.checked, std::vector<std::string>());
-    lines[it->second].second.push_back(a.condition);
-  }
-  std::string text;
-  for (const auto& [checked, conditions] : lines) {
-    text += fmt::format("{}: {}\n", checked ? "checked" : "assumed",
-                        EscapeTerminal(MergedName(conditions, Numbers::kRanges)));
-  }
-  return text;
-}
-
 std::string VerdictLine(const VerifyReport& r, const Style& style) {
   const auto count = [&](const auto& which) {
     return std::count_if(r.controls.begin(), r.controls.end(), which);
@@ -240,6 +220,24 @@ std::string VerdictLine(const VerifyReport& r, const Style& style) {
 }
 
 }  // namespace
+
+std::string LedgerText(const Assumptions& ledger, bool verbose) {
+  std::vector<std::pair<bool, std::vector<std::string>>> lines;  // whether checked, conditions
+  std::map<std::pair<bool, std::string>, size_t> places;
+  for (const Assumption& a : ledger.all()) {
+    if (a.checked && !verbose) continue;
+    const auto [it, added] =
+        places.try_emplace({a.checked, NamePattern(a.condition)}, lines.size());
+    if (added) lines.emplace_back(a.checked, std::vector<std::string>());
+    lines[it->second].second.push_back(a.condition);
+  }
+  std::string text;
+  for (const auto& [checked, conditions] : lines) {
+    text += fmt::format("{}: {}\n", checked ? "checked" : "assumed",
+                        EscapeTerminal(MergedName(conditions, Numbers::kRanges)));
+  }
+  return text;
+}
 
 std::string VerifyText(const VerifyReport& r, bool verbose, const Style& style) {
   std::string text = LayersText(r, verbose) + PlansText(r.plans, style) +
