@@ -1,6 +1,5 @@
 // Expands the operators of com.microsoft, KeyValueCache and Einsum in one model: the class behind
-// AsPlain.
-// Internal to lib/proof.
+// AsPlain. Internal to lib/proof.
 #pragma once
 
 #include <array>

@@ -2,10 +2,11 @@
 // Transposes around it, so that attention is read whatever the order of its axes. Source: the text
 // of ONNX's Einsum.
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "proof/lower/contrib_expander.h"
 
 namespace kvlift::plain {

@@ -31,7 +31,6 @@ class CrossTokenFinder {
   NodeId RunOtherTokens();
 
  private:
-  absl::flat_hash_set<NodeId> LiveNodes() const;
   void TakeWriting(absl::Span<const CacheUpdate> updates);
   void TakeHostBatch();
   void TakeEqual(absl::flat_hash_set<sym::DimSymbol>* dims) const;

@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
+#include "ir/live_nodes.h"
 #include "ir/operators/operator_traits.h"
 #include "ir/types.h"
 #include "rewrite/plan/cross_token_finder.h"
@@ -48,21 +49,6 @@ CrossTokenFinder::CrossTokenFinder(const Analysis& a) : graph_(*a.graph), forms_
   TakeWriting(a.updates);
 }
 
-// Returns the nodes that outputs of the graph are computed by.
-absl::flat_hash_set<NodeId> CrossTokenFinder::LiveNodes() const {
-  absl::flat_hash_set<NodeId> live;
-  std::vector<ValueId> queue(graph_.graph_outputs().begin(), graph_.graph_outputs().end());
-  while (!queue.empty()) {
-    const NodeId n = queue.back() == kNoValue ? kNoNode : graph_.producer(queue.back());
-    queue.pop_back();
-    if (n == kNoNode || !live.insert(n).second) continue;
-    for (const auto& read : {graph_.inputs(n), graph_.captures(n)}) {
-      queue.insert(queue.end(), read.begin(), read.end());
-    }
-  }
-  return live;
-}
-
 // Adds the nodes that only serve to write new rows into caches, behind the values that the presents
 // are made of.
 void CrossTokenFinder::TakeWriting(absl::Span<const CacheUpdate> updates) {
@@ -85,12 +71,14 @@ void CrossTokenFinder::TakeWriting(absl::Span<const CacheUpdate> updates) {
       if (v != kNoValue && seen.insert(v).second) queue.push_back(v);
     }
   }
-  const absl::flat_hash_set<NodeId> live = LiveNodes();
+  const absl::flat_hash_set<NodeId> live = LiveNodes(graph_);
   const auto is_read_elsewhere = [&](NodeId n) {
     const auto outputs = graph_.outputs(n);
     return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) {
-      if (v == kNoValue || !forms_.Of(v).known_rank) return v != kNoValue;
-      if (presents.contains(forms_.Of(v).element)) return false;
+      if (v == kNoValue) return false;
+      const sym::Form& form = forms_.Of(v);
+      if (!form.known_rank) return true;
+      if (presents.contains(form.element)) return false;
       const auto uses = graph_.uses(v);
       return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
         if (use.kind == Use::Kind::kGraphOutput) return true;

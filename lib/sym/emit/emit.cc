@@ -124,26 +124,21 @@ absl::StatusOr<Emitter::Piece> Emitter::Builder::Whole(Expr e) {
     case Kind::kSum:
       if (const auto r = RemainderOf(e)) return Modulo(r->number, r->modulus, r->rest);
       return Sum(e->terms());
+    case Kind::kApply:
+      if (e->function() != "div" || e->args().size() != 2) return Cannot(e);
+      [[fallthrough]];
     case Kind::kFloorDiv: {
       Facts facts{{r_.shape.begin(), r_.shape.end()}};
       Pool& pool = e_.forms_.pool();
       KV_ASSIGN_OR_RETURN(Piece a, Whole(e->args()[0]));
       KV_ASSIGN_OR_RETURN(Piece b, Whole(e->args()[1]));
       b = Divisor(e->args()[1], std::move(b), facts);
-      // Div rounds towards zero. That is the floor if both operands are non-negative, or if there
-      // is no remainder.
-      if (!pool.ProveNonNegative(e->args()[0], facts) ||
-          !pool.ProveNonNegative(e->args()[1], facts)) {
+      // Div rounds towards zero, as an applied "div" does. That is the floor if both operands are
+      // non-negative, or if there is no remainder.
+      if (e->kind() == Kind::kFloorDiv && (!pool.ProveNonNegative(e->args()[0], facts) ||
+                                           !pool.ProveNonNegative(e->args()[1], facts))) {
         a = Join("Sub", a, Join("Mod", a, b, TensorProto::INT64), TensorProto::INT64);
       }
-      return Join("Div", a, b, TensorProto::INT64);
-    }
-    case Kind::kApply: {
-      if (e->function() != "div" || e->args().size() != 2) return Cannot(e);
-      // A quotient of integers of either sign, which Div rounds towards zero as the source did.
-      KV_ASSIGN_OR_RETURN(Piece a, Whole(e->args()[0]));
-      KV_ASSIGN_OR_RETURN(Piece b, Whole(e->args()[1]));
-      b = Divisor(e->args()[1], std::move(b), Facts{{r_.shape.begin(), r_.shape.end()}});
       return Join("Div", a, b, TensorProto::INT64);
     }
     case Kind::kSelect:

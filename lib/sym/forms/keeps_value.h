@@ -37,6 +37,9 @@ std::optional<PassedOperand> PassedThrough(Forms& forms, NodeId node);
 // Returns the operand that a node passes on with Fidelity::kExact; kNoValue if there is none.
 ValueId ExactOperand(Forms& forms, NodeId node);
 
+// Returns the value that Identity nodes hand on as v; v itself if none made it.
+ValueId Unrenamed(const Graph& graph, ValueId v);
+
 // Returns the graph inputs of a floating-point type that all nodes which read their numbers cast to
 // one narrower floating-point type, with that type (onnx::TensorProto::DataType).
 absl::flat_hash_map<ValueId, int32_t> CastInputs(const Graph& graph);

@@ -1,6 +1,7 @@
 #include "sym/forms/less_maximum.h"
 
 #include "ir/graph.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift::sym {
 namespace {
@@ -17,16 +18,6 @@ std::optional<int64_t> OnlyAxis(Forms& forms, NodeId node) {
   const auto axes = forms.Elements(graph.inputs(node)[1]);
   if (!axes || axes->size() != 1 || (*axes)[0]->kind() != Kind::kInteger) return std::nullopt;
   return (*axes)[0]->value();
-}
-
-// Returns the value that Identity nodes hand on as this one.
-ValueId Unrenamed(const Graph& graph, ValueId v) {
-  NodeId n = graph.producer(v);
-  while (n != kNoNode && graph.Is(n, "Identity")) {
-    v = graph.inputs(n)[0];
-    n = graph.producer(v);
-  }
-  return v;
 }
 
 }  // namespace

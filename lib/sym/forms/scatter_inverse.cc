@@ -108,20 +108,21 @@ class Inverter {
     const Expr one = pool_.Integer(1);
     const Expr extent = data_[coordinate.axis];
     const Expr end = pool_.Add(start, length);
-    const bool computed = c_.engine().DependsOnData(start) && !c_.engine().IsGivenByHost(start);
+    const bool of_host = c_.engine().IsGivenByHost(start);
     if (coordinate.digit) {
-      if (computed) return nullptr;
+      if (!of_host) return nullptr;
       needs_.emplace_back(start, "index of a scatter");
       needs_.emplace_back(pool_.Sub(extent, end), "rows of a flattened axis");
       return start;
     }
     if (NonNegative(pool_, start, facts_)) return start;
     if (NonNegative(pool_, pool_.Neg(end), facts_)) return pool_.Add(extent, start);
-    if (length == one && (computed || !c_.engine().DependsOnData(start))) {
+    const bool may_be_assumed = of_host && c_.engine().DependsOnData(start);
+    if (length == one && !may_be_assumed) {
       const Expr negative = pool_.Lt(start, pool_.Integer(0), facts_);
       return c_.engine().Select(negative, pool_.Add(extent, start), start);
     }
-    if (computed || !c_.engine().DependsOnData(start)) return nullptr;
+    if (!may_be_assumed) return nullptr;
     needs_.emplace_back(start, "index of a scatter");
     return start;
   }

@@ -220,8 +220,7 @@ bool AllReaders(const Graph& graph, ValueId v, const Is& is) {
 
 // Returns true if v is a product, also behind Identity nodes.
 bool IsProduct(const Graph& graph, ValueId v) {
-  NodeId n = v == kNoValue ? kNoNode : graph.producer(v);
-  while (n != kNoNode && graph.Is(n, "Identity")) n = graph.producer(graph.inputs(n)[0]);
+  const NodeId n = v == kNoValue ? kNoNode : graph.producer(Unrenamed(graph, v));
   return n != kNoNode && (graph.Is(n, "Mul") || graph.Is(n, "MatMul") || graph.Is(n, "Einsum"));
 }
 

@@ -330,8 +330,9 @@ bool SetOnlyPlace(OpContext& c) {
   const Expr element = c.engine().At(c.in(0), {&first, 1}, Facts{});
   if (element == nullptr || !element->is_predicate()) return false;
   const std::vector<Expr> bounds = ConjunctsOf(element);
-  if (!IsWithinBounds(pool, bounds) || !c.engine().IsGivenByHost(bounds[0]->args()[0]))
+  if (!IsWithinBounds(pool, bounds) || !c.engine().IsGivenByHost(bounds[0]->args()[0])) {
     return false;
+  }
   for (Expr bound : bounds) {
     c.AssumeNonNegative(AssumptionReason::kInside, pool.Neg(bound->args()[0]), Facts{},
                         "the bounds of the only element");

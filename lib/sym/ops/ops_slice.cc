@@ -37,8 +37,8 @@ class ForwardBounds {
       return c_.engine().Select(q[0], yes, no);
     }
     if (bound->kind() == Kind::kInteger) return Constant(bound->value());
+    if (!c_.engine().IsGivenByHost(bound)) return Computed(bound);
     const bool given = c_.engine().DependsOnData(bound);
-    if (given && !c_.engine().IsGivenByHost(bound)) return Computed(bound);
     if (!Holds(bound)) {
       // The bound is never positive. It is assumed not to be 0, and so counts from the end.
       if (Holds(pool_.Neg(bound))) {

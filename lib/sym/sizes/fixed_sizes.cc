@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "ir/live_nodes.h"
 #include "ir/types.h"
 #include "sym/forms/forms.h"
 
@@ -23,7 +24,8 @@ class SizeFinder {
 
   std::vector<NamedSize> Run() {
     FindNames();
-    if (!left_.empty()) FindLiveNodes();
+    // What nodes demand that no output depends on, runtimes leave out.
+    if (!left_.empty()) live_ = LiveNodes(graph_);
     for (const ValueId input : graph_.graph_inputs()) {
       if (DeclaresWanted(input)) LookBehind(input);
     }
@@ -43,19 +45,6 @@ class SizeFinder {
           if (!real) counts.insert(dim.param);
           if (real && !counts.contains(dim.param)) left_[dim.param] = kMostInputs;
         }
-      }
-    }
-  }
-
-  // Runtimes leave out nodes that no output depends on, and with them what those demand.
-  void FindLiveNodes() {
-    std::vector<ValueId> queue(graph_.graph_outputs().begin(), graph_.graph_outputs().end());
-    while (!queue.empty()) {
-      const NodeId n = queue.back() == kNoValue ? kNoNode : graph_.producer(queue.back());
-      queue.pop_back();
-      if (n == kNoNode || !live_.insert(n).second) continue;
-      for (const auto& operands : {graph_.inputs(n), graph_.captures(n)}) {
-        queue.insert(queue.end(), operands.begin(), operands.end());
       }
     }
   }

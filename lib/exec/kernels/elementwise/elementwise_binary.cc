@@ -105,13 +105,21 @@ struct MinFn {
   }
 };
 
+// A visitor of the type that both operands and the result have.
 template <typename F>
-absl::Status Binary(KernelContext& context) {
-  return VisitNumeric(context.inputs[0].type, [&](auto tag) {
-    using T = typename decltype(tag)::Type;
+struct MapPairs {
+  KernelContext& context;
+
+  template <typename T>
+  absl::Status operator()(TypeTag<T> /*tag*/) const {
     MapBinary<T, T, T>(context, F());
     return absl::OkStatus();
-  });
+  }
+};
+
+template <typename F>
+absl::Status Binary(KernelContext& context) {
+  return VisitNumeric(context.inputs[0].type, MapPairs<F>{context});
 }
 
 // Returns the unsigned type of as many bits: sums and products that wrap around have the same bits.
@@ -148,11 +156,7 @@ absl::Status VisitWrapping(int32_t type, Visitor visit) {
 
 template <typename F>
 absl::Status Wrapping(KernelContext& context) {
-  return VisitWrapping(context.inputs[0].type, [&](auto tag) {
-    using T = typename decltype(tag)::Type;
-    MapBinary<T, T, T>(context, F());
-    return absl::OkStatus();
-  });
+  return VisitWrapping(context.inputs[0].type, MapPairs<F>{context});
 }
 
 // Returns InvalidArgument if an integer divisor is 0 and used.
