@@ -6,12 +6,17 @@
 #include "exec/memory/small_types.h"
 #include "ir/types.h"
 #include "onnx/onnx_pb.h"
-#include "verify/variants/quantized.h"
 
 namespace kvlift {
 namespace {
 
 using onnx::TensorProto;
+
+constexpr float kSmallestScale = 0x1p-126f;
+
+float Reach(const RowStorage& storage) {
+  return storage.type == TensorProto::FLOAT8E4M3FN ? 448.0f : 127.0f;
+}
 
 // Returns the scale of the group that begins at an element.
 float ScaleAt(const exec::View& rows, int64_t first, const RowStorage& storage) {
@@ -19,7 +24,7 @@ float ScaleAt(const exec::View& rows, int64_t first, const RowStorage& storage) 
   for (int64_t i = first; i < first + storage.group; ++i) {
     largest = std::max(largest, std::fabs(static_cast<float>(exec::ElementAsDouble(rows, i))));
   }
-  return std::max(largest / ReachOf(storage.type), kSmallestScale);
+  return std::max(largest / Reach(storage), kSmallestScale);
 }
 
 }  // namespace

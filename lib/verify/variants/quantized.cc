@@ -272,8 +272,8 @@ class Variant {
   // Appends nodes that compute the scales of groups from their largest magnitudes.
   std::string ScaleOf(const Store& store, const std::string& largest, const std::string& quotient,
                       const std::string& name) {
-    const std::string reach = Number(ReachOf(store.type));
-    return Node("Max", {Node("Div", {largest, reach}, quotient), Number(kSmallestScale)}, name);
+    const std::string reach = Number(float8(store) ? 448.0f : 127.0f);
+    return Node("Max", {Node("Div", {largest, reach}, quotient), Number(0x1p-126f)}, name);
   }
   std::string Cast(const std::string& x, int32_t type) {
     return Node("Cast", {x}, "", {MutantMaker::IntAttr("to", type)});
@@ -468,10 +468,6 @@ Manifest StoredRelation(const Manifest& relation) {
 }
 
 }  // namespace
-
-float ReachOf(int32_t stored_type) {
-  return stored_type == TensorProto::FLOAT8E4M3FN ? 448.0f : 127.0f;
-}
 
 bool HasQuantizedCaches(const Manifest& relation) {
   return std::any_of(relation.caches.begin(), relation.caches.end(),

@@ -9,18 +9,11 @@
 // and is written here in operators, apart from those that the conversion emits.
 #pragma once
 
-#include <cstdint>
-
 #include "absl/status/statusor.h"
 #include "contract/manifest.h"
 #include "onnxio/model/model.h"
 
 namespace kvlift {
-
-// The smallest scale of the definition above.
-inline constexpr float kSmallestScale = 0x1p-126f;
-// Returns `reach` of the definition for the stored type, int8 or float8e4m3fn.
-float ReachOf(int32_t stored_type);
 
 // Whether the relation has a quantised cache.
 bool HasQuantizedCaches(const Manifest& relation);
