@@ -5,12 +5,13 @@
 // Either MatMul may be a FusedMatMul of com.microsoft. There may also be casts that round no more
 // than the type of the cache does, Dropout outside training, a guard against NaN, scales on q, on
 // k, on both or behind the product, and k and v repeated per group of heads in any way. The softmax
-// may have one more score, of a sink (AttentionSite::sink), whose weight is cut off; and the
-// maximum of a row may be taken off its scores. The anchor is the second MatMul; everything before
-// it is read from forms, so order and spelling do not matter. q [B, N, S, D], scores [B, N, S, T]
-// or [B*N, S, T]. Correct: Attention-24 computes the same expression in the same order. A fully
-// masked row gives 0 in Attention-24; in the source it does so only behind a guard
-// (AttentionSpelledOut::nan_guard).
+// may have one more score, of a sink (AttentionSite::sink), whose weight is cut off; the maximum of
+// a row may be taken off its scores; it may be written as Exp, ReduceSum and Div; and its weights
+// may be masked and divided by the sum of those that are left. The anchor is the second MatMul;
+// everything before it is read from forms, so order and spelling do not matter. q [B, N, S, D],
+// scores [B, N, S, T] or [B*N, S, T]. Correct: Attention-24 computes the same expression in the
+// same order. A fully masked row gives 0 in Attention-24; in the source it does so only behind a
+// guard (AttentionSpelledOut::nan_guard).
 #include <algorithm>
 #include <cmath>
 
@@ -18,7 +19,7 @@
 #include "rewrite/recognise/attention/match.h"
 #include "rewrite/recognise/attention/score.h"
 #include "rewrite/types/rule.h"
-#include "sym/forms/less_maximum.h"
+#include "sym/forms/row_softmax.h"
 
 namespace kvlift::rewrites {
 namespace {
@@ -27,11 +28,14 @@ using sym::Expr;
 using sym::Kind;
 using SiteResult = Recognised<AttentionSite>;
 
-// The softmax that gives an element of the probabilities, behind nodes that pass it on and behind
-// Where(IsNaN(p), 0, p).
+// The softmax that gives an element of the probabilities, behind nodes that pass it on, behind
+// Where(IsNaN(p), 0, p), and behind a mask with a division by the sum of what it leaves.
 struct Probabilities {
   NodeId softmax = kNoNode;
+  ValueId scores = kNoValue;  // the operand of the softmax
   std::vector<Expr> args;
+  Expr keep =
+      nullptr;  // a predicate: no mask behind the softmax hides the key; null: there is none
   bool nan_guard = false;
   Roundings roundings;
   std::vector<NodeId> nodes;
@@ -89,6 +93,15 @@ Probabilities ReadProbabilities(sym::Forms& forms, Expr e, const sym::Facts& fac
   const Graph& graph = forms.graph();
   Probabilities p;
   while (e != nullptr) {
+    if (p.keep == nullptr) {
+      if (const auto masked = sym::ReadRenormalised(forms, e, facts)) {
+        p.nodes.push_back(masked->node);
+        p.keep = masked->keep;
+        p.nan_guard |= masked->guarded;
+        e = masked->weight;
+        continue;
+      }
+    }
     if (e->kind() == Kind::kSelect) {
       e = Guarded(forms, e, facts);
       p.nan_guard = true;
@@ -98,8 +111,9 @@ Probabilities ReadProbabilities(sym::Forms& forms, Expr e, const sym::Facts& fac
     const NodeId n = graph.producer(e->source());
     if (n == kNoNode) return {};
     p.nodes.push_back(n);
-    if (graph.Is(n, "Softmax")) {
+    if (const auto softmax = sym::ReadRowSoftmax(forms, n)) {
       p.softmax = n;
+      p.scores = softmax->scores;
       p.args.assign(e->args().begin(), e->args().end());
       return p;
     }
@@ -119,13 +133,9 @@ struct SoftmaxRow {
 
 // Reads the row of the softmax that gives the probability of key t among `keys`.
 SoftmaxRow ReadSoftmaxRow(sym::Forms& forms, const Probabilities& p, Expr t, Expr keys) {
-  const Graph& graph = forms.graph();
   sym::Pool& pool = forms.pool();
-  const int64_t axis = IntAttribute(graph.node(p.softmax), "axis", -1);
-  const auto rank = static_cast<int64_t>(p.args.size());
-  const sym::Form& weights = forms.Of(graph.outputs(p.softmax)[0]);
-  const bool last = axis == -1 || axis == rank - 1;
-  if (!last || !weights.known_rank || weights.shape.empty()) return {};
+  const sym::Form& weights = forms.Of(forms.graph().outputs(p.softmax)[0]);
+  if (!weights.known_rank || weights.shape.empty()) return {};
   const Expr own = p.args.back(), more = pool.Sub(weights.shape.back(), keys);
   if (more->is_integer(0)) return {own == t};
   if (!more->is_integer(1)) return {};
@@ -174,7 +184,9 @@ class Matcher {
       row_ = ReadSoftmaxRow(forms_, weights_, here_[3], facts_.extents[3]);
       std::vector<Expr> place = weights_.args;
       place.back() = here_[3];
-      if (!row_.read || !AreHere(place)) return false;
+      // A division by the sum of what a mask leaves takes the weight of a sink away.
+      const bool ends_sink = row_.sink != nullptr && weights_.keep != nullptr;
+      if (!row_.read || ends_sink || !AreHere(place)) return false;
       facts_.extents.push_back(out.shape.back());  // d of v
       size_of_value_ = out.shape.back();
       heads_ = facts_.extents[1];
@@ -246,7 +258,7 @@ class Matcher {
     value_roundings_ = values.roundings;
     site_.node = node_;
     spelled_.nan_guard = weights_.nan_guard;
-    site_.softmax_type = forms_.ElementType(graph_.inputs(weights_.softmax)[0]);
+    site_.softmax_type = forms_.ElementType(weights_.scores);
     site_.nodes = weights_.nodes;
     site_.nodes.push_back(node_);
     if (heads_->kind() != Kind::kInteger) {
@@ -279,6 +291,7 @@ class Matcher {
                             read.blame);
     }
     score_ = *std::move(read.score);
+    if (weights_.keep != nullptr) score_.keep = pool_.And(score_.keep, weights_.keep);
     if (row_.sink != nullptr && !ReadSink(scores)) return false;
     AddNodes(score_.nodes);
     site_.nodes.push_back(score_.product);
@@ -292,7 +305,7 @@ class Matcher {
   // Returns the operand of the softmax. The maximum of a row may be taken off all of its scores,
   // that of the sink included, which a softmax does not see.
   ValueId Scores() {
-    ValueId scores = graph_.inputs(weights_.softmax)[0];
+    ValueId scores = weights_.scores;
     while (true) {
       const ValueId x = sym::WithoutMaximum(forms_, scores);
       if (x == kNoValue) break;

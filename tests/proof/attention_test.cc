@@ -82,6 +82,50 @@ TEST(LookedThrough, AGuardOfSomethingElseIsNot) {
             "");
 }
 
+TEST(LookedThrough, ASoftmaxThatIsWrittenOutIs) {
+  const TextChanges constants = {
+      {"float none0 = {0}", "float none0 = {0}, int64[1] last = {-1}, int64[1] two = {2}"}};
+  const auto with = [&](const std::string& exponent, const std::string& axis) {
+    TextChanges changes = constants;
+    changes.emplace_back(kProbs, "top = ReduceMax(masked, last)\n  less = Sub(masked, top)\n" +
+                                     fmt::format("  e = Exp({})\n  sum = ReduceSum(e, {})\n"
+                                                 "  probs = Div(e, sum)",
+                                                 exponent, axis));
+    return WithSource(changes);
+  };
+  const Proof proof = with("less", "last");
+  EXPECT_EQ(Unproved(proof), "");
+  EXPECT_TRUE(Lists(proof, "written-softmax"));
+  EXPECT_NE(Unproved(with("masked", "last")), "") << "large scores overflow";
+  EXPECT_NE(Unproved(with("less", "two")), "") << "the sum is that of another row";
+}
+
+TEST(LookedThrough, AMaskBehindTheSoftmaxIs) {
+  const TextChanges constants = {{"float none0 = {0}",
+                                  "float none0 = {0}, int64[1] last = {-1}, int64[1] two = {2}, "
+                                  "float one_share = {1}"}};
+  const auto with = [&](const std::string& summed, const std::string& axis,
+                        const std::string& guard) {
+    TextChanges changes = constants;
+    changes.emplace_back(kProbs,
+                         fmt::format("all = Softmax<axis = -1>(masked)\n"
+                                     "  shown = Cast<to = 1>(sees)\n  left = Mul(all, shown)\n"
+                                     "  total = ReduceSum({}, {})\n  some = Greater({}, none0)\n"
+                                     "  safe = Where(some, total, one_share)\n"
+                                     "  shares = Div(left, safe)\n"
+                                     "  probs = Where(some, shares, none0)",
+                                     summed, axis, guard));
+    return WithSource(changes);
+  };
+  const Proof proof = with("left", "last", "total");
+  EXPECT_EQ(Unproved(proof), "");
+  EXPECT_TRUE(Lists(proof, "renormalised-weights"));
+  EXPECT_TRUE(proof.assumptions.Has(AssumptionKind::kScoreRange, "context"));
+  EXPECT_NE(Unproved(with("all", "last", "total")), "") << "the sum is that of all weights";
+  EXPECT_NE(Unproved(with("left", "two", "total")), "") << "the sum is that of another row";
+  EXPECT_NE(Unproved(with("left", "last", "shown")), "") << "the guard tests another number";
+}
+
 TEST(LookedThrough, DropoutOutsideTrainingIs) {
   const TextChanges constants = {{"float none0 = {0}",
                                   "float none0 = {0}, float half = {0.5}, bool on = {1}, "

@@ -88,6 +88,46 @@ TEST_F(Lemmas, RowMaximum) {
                        Result(WrittenOut("w = Identity(p)", capped), inputs_)));
 }
 
+TEST_F(Lemmas, WrittenSoftmax) {
+  const auto divided = [](const std::string& top_axis, const std::string& sum_axis) {
+    return WrittenOut("a = Constant<value = int64[1] {" + top_axis +
+                      "}>()\n c = Constant<value = int64[1] {" + sum_axis +
+                      "}>()\n m = ReduceMax(b, a)\n l = Sub(b, m)\n e = Exp(l)\n "
+                      "r = ReduceSum(e, c)\n w = Div(e, r)");
+  };
+  SetMask({2, 3, 5}, -kInf);
+  EXPECT_TRUE(AreNear(Result(divided("-1", "-1"), inputs_), Result(WrittenOut(), inputs_)));
+  // The sum of another row.
+  SetMask({5, 5, 5}, -kInf);
+  EXPECT_FALSE(AreNear(Result(divided("-1", "-2"), inputs_), Result(WrittenOut(), inputs_)));
+  // The maximum of another row.
+  EXPECT_FALSE(AreNear(Result(divided("-2", "-1"), inputs_), Result(WrittenOut(), inputs_)));
+}
+
+TEST_F(Lemmas, RenormalisedWeights) {
+  const std::string masked = Operator("bool[1,1,3,5]");
+  const auto behind = [](const std::string& summed, const std::string& axis) {
+    return WrittenOut(
+        "sees = Equal(bias, zero)\n m = Cast<to = 1>(sees)\n left = Mul(p, m)\n "
+        "a = Constant<value = int64[1] {" +
+            axis + "}>()\n r = ReduceSum(" + summed + ", a)\n w = Div(left, r)",
+        "b = Mul(s, half)");
+  };
+  SetMask({2, 3, 5}, -1e9);
+  EXPECT_TRUE(AreNear(Result(behind("left", "-1"), inputs_), Result(masked, inputs_)));
+  // The sum of all weights, and that of another row.
+  EXPECT_FALSE(AreNear(Result(behind("p", "-1"), inputs_), Result(masked, inputs_)));
+  EXPECT_FALSE(AreNear(Result(behind("left", "-2"), inputs_), Result(masked, inputs_)));
+  // A row in which the mask leaves no key.
+  SetMask({0, 3, 5}, -1e9);
+  EXPECT_FALSE(AreNear(Result(behind("left", "-1"), inputs_), Result(masked, inputs_)));
+  // Visible keys whose weights vanish beside those of hidden ones.
+  SetMask({2, 3, 5}, -1e9);
+  for (double& x : inputs_["q"].values) x *= 1e3;
+  for (double& x : inputs_["k"].values) x *= 1e3;
+  EXPECT_FALSE(AreNear(Result(behind("left", "-1"), inputs_), Result(masked, inputs_)));
+}
+
 // A sixth key and value, and six columns of what is added to scores.
 TEST_F(Lemmas, SinkKey) {
   const std::string head =

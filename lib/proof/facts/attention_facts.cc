@@ -14,6 +14,7 @@
 #include "proof/lemmas/joint/hidden_keys.h"
 #include "proof/lemmas/names.h"
 #include "proof/lemmas/nan_guard.h"
+#include "proof/lemmas/renormalised_weights.h"
 #include "proof/lemmas/scale_moved.h"
 #include "proof/lemmas/sink_key.h"
 
@@ -135,6 +136,9 @@ std::string AttentionFacts::OtherExtents(const AttentionReading& before,
 bool AttentionFacts::RestOnHiding(const std::string& name, const AttentionReading& before,
                                   const AttentionReading& after, const Facts& facts, bool moved) {
   if (before.nan_guard) twins_.RestOn(ScoresAreNumbers(name));
+  for (const AttentionReading* reading : {&before, &after}) {
+    if (reading->renormalised) twins_.RestOn(VisibleKeysKeepWeight(name, reading->softmax_type));
+  }
   const bool finite = !before.hidden_by.empty() || !after.hidden_by.empty();
   if (finite) {
     for (const std::set<double>* numbers : {&before.hidden_by, &after.hidden_by}) {

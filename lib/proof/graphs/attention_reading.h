@@ -53,6 +53,8 @@ struct AttentionReading {
   // text says.
   bool is_operator = false;
   bool nan_guard = false;  // a NaN guard replaces the weights of a query that sees no key by zeros
+  // Weights are masked behind the softmax, and divided by the sum of those that are left.
+  bool renormalised = false;
   // The number of valid keys of sequence i0 (nonpad_kv_seqlen); null if the operator is given none.
   sym::Expr valid = nullptr;
   // The summands that are added to scores, over i0..i3. Their values at hidden keys do not matter.

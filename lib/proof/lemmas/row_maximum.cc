@@ -1,7 +1,7 @@
 #include "proof/lemmas/row_maximum.h"
 
 #include "proof/lemmas/names.h"
-#include "sym/forms/less_maximum.h"
+#include "sym/forms/row_softmax.h"
 
 namespace kvlift {
 

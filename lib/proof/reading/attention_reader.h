@@ -67,12 +67,17 @@ class AttentionReader {
   // Hides all keys for which `where` does not hold.
   void See(sym::Expr where, const std::set<double>& hidden_by);
 
-  // Finds the softmax that the left operand of the second product comes from. Sets `where` to the
-  // indices of its element. `to` is the type of that product.
-  NodeId FindSoftmax(sym::Expr e, int32_t to, std::vector<sym::Expr>* where);
+  // Finds the softmax that the left operand of the second product comes from. Returns its operand
+  // and sets `where` to the indices of its element; kNoValue if there is none. `to` is the type of
+  // that product.
+  ValueId FindScores(sym::Expr e, int32_t to, std::vector<sym::Expr>* where);
 
-  // The operand of a softmax, without the maximum of a row that is taken off all of its scores.
-  ValueId ScoresOf(NodeId softmax);
+  // If e is a weight that was masked behind the softmax: hides the keys that the mask hides, and
+  // returns the weight in front of the mask.
+  std::optional<sym::Expr> WithoutRenormalising(sym::Expr e);
+
+  // Returns x without the maximum of a row that is taken off all of its scores.
+  ValueId WithoutMaximum(ValueId x);
 
   // Returns true if a softmax of x has one score for each key, of which the one at `where` is that
   // of key i3, and perhaps one of a sink, which is read.

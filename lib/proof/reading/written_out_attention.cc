@@ -2,6 +2,7 @@
 #include "proof/lemmas/mask_split.h"
 #include "proof/lemmas/names.h"
 #include "proof/lemmas/nan_guard.h"
+#include "proof/lemmas/renormalised_weights.h"
 #include "proof/lemmas/row_maximum.h"
 #include "proof/lemmas/scale_moved.h"
 #include "proof/lemmas/softmax_precision.h"
@@ -14,22 +15,26 @@ using sym::Expr;
 using sym::Facts;
 using sym::Kind;
 
-NodeId AttentionReader::FindSoftmax(Expr e, int32_t to, std::vector<Expr>* where) {
+ValueId AttentionReader::FindScores(Expr e, int32_t to, std::vector<Expr>* where) {
   for (int k = 0; e != nullptr && k < kMostSteps; ++k) {
+    if (const auto masked = WithoutRenormalising(e)) {
+      e = *masked;
+      continue;
+    }
     if (e->kind() == Kind::kSelect) {
       e = WithoutNanGuard(forms_, e, &r_.grounds);
-      if (e == nullptr) return kNoNode;
+      if (e == nullptr) return kNoValue;
       r_.nan_guard = true;
       continue;
     }
-    if (e->kind() != Kind::kLoad) return kNoNode;
+    if (e->kind() != Kind::kLoad) return kNoValue;
     const NodeId n = graph_.producer(e->source());
-    if (n == kNoNode) return kNoNode;
-    if (graph_.Is(n, "Softmax")) {
+    if (n == kNoNode) return kNoValue;
+    if (const ValueId scores = SoftmaxOperand(forms_, n, &r_.grounds); scores != kNoValue) {
       where->assign(e->args().begin(), e->args().end());
-      const int64_t axis = IntAttribute(graph_.node(n), "axis", -1);
-      return axis == -1 || axis == static_cast<int64_t>(where->size()) - 1 ? n : kNoNode;
+      return scores;
     }
+    if (graph_.Is(n, "Softmax")) return kNoValue;  // over another axis
     Expr inner = Passed(e);
     if (inner == nullptr && IsCastOfWeights(forms_, n, to)) {
       r_.grounds.AddLemma(lemmas::kSoftmaxPrecision);
@@ -37,11 +42,20 @@ NodeId AttentionReader::FindSoftmax(Expr e, int32_t to, std::vector<Expr>* where
     }
     e = inner;
   }
-  return kNoNode;
+  return kNoValue;
 }
 
-ValueId AttentionReader::ScoresOf(NodeId softmax) {
-  ValueId x = graph_.inputs(softmax)[0];
+std::optional<Expr> AttentionReader::WithoutRenormalising(Expr e) {
+  if (r_.renormalised) return std::nullopt;
+  const auto masked = ReadRenormalisedWeights(forms_, e, r_.extents, &r_.grounds);
+  if (!masked) return std::nullopt;
+  r_.renormalised = true;
+  r_.nan_guard |= masked->guarded;
+  See(masked->keep, {});
+  return masked->weight;
+}
+
+ValueId AttentionReader::WithoutMaximum(ValueId x) {
   for (int k = 0; k < kMostSteps; ++k) {
     const ValueId inner = WithoutRowMaximum(forms_, x, &r_.grounds);
     if (inner == kNoValue) break;
@@ -214,13 +228,14 @@ bool AttentionReader::ReadProducts(NodeId node) {
   r_.size_of_value = result.shape.back();
   const Expr t = pool_.Index(3);
   std::vector<Expr> where;
-  const NodeId softmax = FindSoftmax(At(left, Here(rank, t)), forms_.ElementType(right), &where);
-  if (softmax == kNoNode) return Fail("no softmax over the keys");
+  const ValueId operand = FindScores(At(left, Here(rank, t)), forms_.ElementType(right), &where);
+  if (operand == kNoValue) return Fail("no softmax over the keys");
   std::vector<Expr> place = where;
   place.back() = t;
   if (!SamePlace(place, Here(where.size(), t))) return Fail("no softmax over the keys");
-  const ValueId scores = ScoresOf(softmax);
+  const ValueId scores = WithoutMaximum(operand);
   if (!IsOverKeys(scores, where)) return Fail("its softmax is over other keys than are read");
+  if (r_.renormalised && r_.sink != nullptr) return Fail("a mask behind its softmax ends its sink");
   r_.softmax_type = forms_.ElementType(scores);
   if (!ReadScores(At(scores, where))) return false;
   Facts facts = r_.extents;

@@ -1,0 +1,36 @@
+#include "proof/lemmas/renormalised_weights.h"
+
+#include "fmt/format.h"
+#include "onnx/onnx_pb.h"
+#include "proof/lemmas/names.h"
+
+namespace kvlift {
+
+ValueId SoftmaxOperand(sym::Forms& forms, NodeId node, Grounds* grounds) {
+  const auto softmax = sym::ReadRowSoftmax(forms, node);
+  if (!softmax) return kNoValue;
+  if (softmax->written_out) grounds->AddLemma(lemmas::kWrittenSoftmax);
+  return softmax->scores;
+}
+
+std::optional<sym::Renormalised> ReadRenormalisedWeights(sym::Forms& forms, sym::Expr element,
+                                                         const sym::Facts& facts,
+                                                         Grounds* grounds) {
+  auto masked = sym::ReadRenormalised(forms, element, facts);
+  if (masked) grounds->AddLemma(lemmas::kRenormalisedWeights);
+  return masked;
+}
+
+Assumption VisibleKeysKeepWeight(const std::string& attention, int32_t type) {
+  // Half of the distance at which exp is no longer normal, rounded down.
+  const double most = type == onnx::TensorProto::DOUBLE    ? 350
+                      : type == onnx::TensorProto::FLOAT16 ? 4
+                                                           : 40;
+  return {AssumptionKind::kScoreRange, attention,
+          fmt::format("each query of {0} sees a key that scores more than -{1}, and no hidden key "
+                      "scores more than {1} before it is hidden",
+                      attention, most),
+          AssumptionSource::kHost};
+}
+
+}  // namespace kvlift
