@@ -396,19 +396,21 @@ class Matcher {
     return true;
   }
 
-  // Finds the query as a value of shape [B, N, S, D], or [N, S, D] of one sequence. It takes the
-  // value with most of the scale removed, of the type of the rows if there is one. A scale in front
-  // of the split into heads stays in the graph.
+  // Finds the query as a value of shape [B, N, S, D] or [B*N, S, D]. It takes the value with most of
+  // the scale removed, of the type of the rows if there is one. A scale in front of the split into
+  // heads stays in the graph.
   bool ReadQuery(const Scaled& q, ValueId operand) {
+    const Expr batch = facts_.extents[0], heads = facts_.extents[1], tokens = facts_.extents[2];
     const Expr size = pool_.Integer(site_.head_dim);
-    const std::vector<Expr> rows = {facts_.extents[1], facts_.extents[2], size};
     if (FindQuery(q, operand, {nullptr, nullptr, nullptr, nullptr, pool_.Index(3)},
-                  {facts_.extents[0], rows[0], rows[1], size})) {
+                  {batch, heads, tokens, size})) {
       return true;
     }
-    return spelled_.batch_times_heads && facts_.extents[0]->is_integer(1) &&
-           FindQuery(q, operand, {nullptr, pool_.Index(0), pool_.Index(1), nullptr, pool_.Index(2)},
-                     rows);
+    if (!spelled_.batch_times_heads) return false;
+    const std::vector<Expr> rows = {pool_.Mul(batch, heads), tokens, size};
+    const Expr row = pool_.Index(0), sequence = pool_.FloorDiv(row, heads, sym::Facts{rows});
+    const Expr head = pool_.Sub(row, pool_.Mul(sequence, heads));
+    return FindQuery(q, operand, {sequence, head, pool_.Index(1), nullptr, pool_.Index(2)}, rows);
   }
 
   bool FindQuery(const Scaled& q, ValueId operand, std::vector<Expr> indices,

@@ -130,6 +130,7 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
     return proof;
   }
   SeparateWindowLengths(relation, &*source);
+  ShareLengths(relation, &*source);
   DeclareFixedSizes(&*source, &*result);
   if (!HasBranches(*source)) {
     ShareConstants(&*source, &*result);

@@ -1,6 +1,7 @@
 #include "proof/rows/windows.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -80,6 +81,40 @@ void SeparateWindowLengths(const Manifest& relation, onnx::ModelProto* source) {
     if (axis < 0 || axis >= shape->dim_size()) continue;
     auto* dim = shape->mutable_dim(static_cast<int>(axis));
     if (others.contains(dim->dim_param())) dim->clear_dim_param();
+  }
+}
+
+void ShareLengths(const Manifest& relation, onnx::ModelProto* source) {
+  using Dimension = onnx::TensorShapeProto::Dimension;
+  auto& inputs = *source->mutable_graph()->mutable_input();
+  std::vector<Dimension*> rows;  // of each past, without those that are numbers
+  for (const ManifestCache& cache : relation.caches) {
+    const bool grows_alone = cache.source.growing && !cache.grows;
+    if (!grows_alone || cache.source.kind == UpdateKind::kWindow || !cache.source.select.empty()) {
+      continue;
+    }
+    for (onnx::ValueInfoProto& input : inputs) {
+      if (input.name() != cache.source.input) continue;
+      auto* shape = input.mutable_type()->mutable_tensor_type()->mutable_shape();
+      if (cache.source.axis < 0 || cache.source.axis >= shape->dim_size()) continue;
+      Dimension* dim = shape->mutable_dim(static_cast<int>(cache.source.axis));
+      if (!dim->has_dim_value()) rows.push_back(dim);
+    }
+  }
+  const auto named = std::find_if(rows.begin(), rows.end(),
+                                  [](const Dimension* dim) { return !dim->dim_param().empty(); });
+  if (named == rows.end()) return;
+  const std::string name = (*named)->dim_param();
+  absl::flat_hash_set<std::string> others;
+  for (Dimension* dim : rows) {
+    if (dim->dim_param().empty()) dim->set_dim_param(name);
+    if (dim->dim_param() != name) others.insert(dim->dim_param());
+  }
+  for (onnx::ValueInfoProto& input : inputs) {
+    if (!input.type().tensor_type().has_shape()) continue;
+    for (auto& dim : *input.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim()) {
+      if (others.contains(dim.dim_param())) dim.set_dim_param(name);
+    }
   }
 }
 

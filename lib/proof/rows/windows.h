@@ -32,4 +32,8 @@ std::vector<SourceCase> WindowCases(const Manifest& relation);
 // full, its past has fewer rows than the others, whatever the model declares.
 void SeparateWindowLengths(const Manifest& relation, onnx::ModelProto* source);
 
+// Gives the row axes of all other pasts that grow one name, at all inputs that name such a size:
+// the relation has them hold the same number of rows, P, in every step (KV304).
+void ShareLengths(const Manifest& relation, onnx::ModelProto* source);
+
 }  // namespace kvlift

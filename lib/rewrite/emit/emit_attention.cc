@@ -62,8 +62,16 @@ NodeBuilder::Attributes AttentionEmitter::AttributesOf(const AttentionSite& site
 
 std::string AttentionEmitter::Query(const AttentionSite& site, const PlannedAttention& planned) {
   std::string query = s_.graph.name(site.query);
-  if (s_.forms.Of(site.query).shape.size() != 4) {
-    query = s_.nodes.Add("Unsqueeze", {query, s_.nodes.Int64s({0})}, "sequence");
+  if (const std::vector<Expr>& shape = s_.forms.Of(site.query).shape; shape.size() != 4) {
+    if (shape[0]->is_integer(site.q_heads)) {
+      query = s_.nodes.Add("Unsqueeze", {query, s_.nodes.Int64s({0})}, "sequence");
+    } else {
+      const std::string heads = s_.nodes.Int64s({-1, site.q_heads}),
+                        size = s_.nodes.Int64s({site.head_dim});
+      const std::string by_head = s_.nodes.Add("Concat", {heads, QueryExtent(site), size}, "shape",
+                                               {MakeAttribute("axis", int64_t{0})});
+      query = s_.nodes.Add("Reshape", {query, by_head}, "query");
+    }
   }
   if (planned.groups_as_tokens) {
     // [B, Nk, N/Nk*S, D] from [B, N, S, D]

@@ -16,7 +16,7 @@
 #include "rewrite/recognise/axis_letters.h"
 #include "rewrite/recognise/find_caches.h"
 #include "rewrite/recognise/input_assumptions.h"
-#include "rewrite/recognise/window_lengths.h"
+#include "rewrite/recognise/past_lengths.h"
 #include "rewrite/types/resolved_options.h"
 #include "sym/sizes/fixed_sizes.h"
 
@@ -206,9 +206,10 @@ absl::Status RecogniseAll(RuleTable rules, const ConvertOptions& options, Writte
   a.updates.clear();
   a.attention.clear();
   FindCaches(rules, options, written, a);
-  KV_ASSIGN_OR_RETURN(auto separated, WithWindowLengths(*a.graph, a.updates));
-  if (separated != nullptr) {
-    a.graph = std::move(separated);
+  for (auto with_names : {&WithWindowLengths, &WithOneLength}) {
+    KV_ASSIGN_OR_RETURN(auto renamed, with_names(*a.graph, a.updates));
+    if (renamed == nullptr) continue;
+    a.graph = std::move(renamed);
     a.forms = std::make_unique<sym::Forms>(*a.graph);
     a.caches.clear();
     a.updates.clear();

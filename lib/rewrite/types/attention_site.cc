@@ -21,7 +21,11 @@ bool GivesZeroWithoutKeys(const AttentionSite& site) {
 
 std::vector<sym::Expr> QueryShape(sym::Forms& forms, const AttentionSite& site) {
   std::vector<sym::Expr> shape = forms.Of(site.query).shape;
-  if (shape.size() == 3) shape.insert(shape.begin(), forms.pool().Integer(1));
+  if (shape.size() == 4) return shape;
+  sym::Pool& pool = forms.pool();
+  const sym::Expr heads = pool.Integer(site.q_heads);
+  shape[0] = pool.FloorDiv(shape[0], heads, {});
+  shape.insert(shape.begin() + 1, heads);
   return shape;
 }
 

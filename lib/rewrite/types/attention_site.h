@@ -92,7 +92,7 @@ struct AttentionSpelledOut {
 // the softmax has the scores of one more key, which is visible to all queries and whose value is 0.
 struct AttentionSite {
   NodeId node = kNoNode;     // its output 0, with a row for each query, is replaced
-  ValueId query = kNoValue;  // [B, N, S, D], or [N, S, D] of one sequence; not yet scaled
+  ValueId query = kNoValue;  // [B, N, S, D] or [B*N, S, D]; not yet scaled
   CacheOperand key, value;
   int64_t q_heads = 0, head_dim = 0, v_head_dim = 0;  // N, D, Dv; Nk is key.view.heads
   double scale = 0;
@@ -112,8 +112,7 @@ bool IsBatchTimesHeads(const AttentionSite& site);
 // or because only a sink is left. It may give another number, or NaN, if this returns false.
 bool GivesZeroWithoutKeys(const AttentionSite& site);
 
-// Returns the shape of the queries as [B, N, S, D]; B is 1 where the value has rank 3. The rank of
-// site.query must be known.
+// Returns the shape of the queries as [B, N, S, D]. The rank of site.query must be known.
 std::vector<sym::Expr> QueryShape(sym::Forms& forms, const AttentionSite& site);
 
 }  // namespace kvlift

@@ -1,8 +1,10 @@
-// Names for the lengths of pasts that keep a window.
+// Names for the lengths of pasts.
 //
 // Exporters name the row axes of all pasts alike, although a past that keeps the last W rows has
 // fewer than the others once it is full. Lengths that the graph reads from either would be taken
-// for each other.
+// for each other. Other exporters give the row axis of each past a name of its own, although all
+// caches of a step hold the same number of tokens (KV304): a mask as long as one past would not be
+// seen to fit the scores over another.
 #pragma once
 
 #include <memory>
@@ -18,5 +20,11 @@ namespace kvlift {
 // inputs or with a window of another size; null if none does. Values keep their ids.
 absl::StatusOr<std::shared_ptr<const Graph>> WithWindowLengths(
     const Graph& graph, absl::Span<const CacheUpdate> updates);
+
+// Returns the graph in which the rows of all pasts that grow by the same number of rows, and keep
+// all, have one name, which replaces the others at all graph inputs; null if they have. Values keep
+// their ids.
+absl::StatusOr<std::shared_ptr<const Graph>> WithOneLength(const Graph& graph,
+                                                           absl::Span<const CacheUpdate> updates);
 
 }  // namespace kvlift

@@ -1,4 +1,4 @@
-#include "rewrite/recognise/window_lengths.h"
+#include "rewrite/recognise/past_lengths.h"
 
 #include <string>
 #include <utility>
@@ -56,6 +56,44 @@ absl::StatusOr<std::shared_ptr<const Graph>> WithWindowLengths(
     any = true;
   }
   if (!any) return nullptr;
+  KV_ASSIGN_OR_RETURN(Graph result, Graph::Build(std::move(renamed)));
+  return std::make_shared<const Graph>(std::move(result));
+}
+
+absl::StatusOr<std::shared_ptr<const Graph>> WithOneLength(const Graph& graph,
+                                                           absl::Span<const CacheUpdate> updates) {
+  const CacheUpdate* first = nullptr;
+  absl::flat_hash_set<std::string> others;       // names that are replaced
+  absl::flat_hash_map<std::string, int> unnamed;  // by input: the axis that gets the name
+  std::string name;
+  for (const CacheUpdate& update : updates) {
+    const auto& shape = graph.type(update.pair.past).shape;
+    if (!update.grows() || update.window() || !shape) continue;
+    const Dim& rows = (*shape)[update.axis];
+    if (rows.value) continue;
+    if (first == nullptr) {
+      if (rows.param.empty()) return nullptr;
+      first = &update;
+      name = rows.param;
+    } else if (update.new_length == first->new_length && rows.param != name) {
+      if (rows.param.empty()) {
+        unnamed[graph.name(update.pair.past)] = update.axis;
+      } else {
+        others.insert(rows.param);
+      }
+    }
+  }
+  if (others.empty() && unnamed.empty()) return nullptr;
+  auto renamed = std::make_shared<onnx::ModelProto>(graph.model());
+  for (onnx::ValueInfoProto& input : *renamed->mutable_graph()->mutable_input()) {
+    if (!input.type().tensor_type().has_shape()) continue;
+    auto* shape = input.mutable_type()->mutable_tensor_type()->mutable_shape();
+    for (auto& dim : *shape->mutable_dim()) {
+      if (others.contains(dim.dim_param())) dim.set_dim_param(name);
+    }
+    const auto found = unnamed.find(input.name());
+    if (found != unnamed.end()) shape->mutable_dim(found->second)->set_dim_param(name);
+  }
   KV_ASSIGN_OR_RETURN(Graph result, Graph::Build(std::move(renamed)));
   return std::make_shared<const Graph>(std::move(result));
 }
