@@ -16,6 +16,7 @@
 #include "proof/prove/prover.h"
 #include "proof/rows/windows.h"
 #include "sym/forms/forms.h"
+#include "sym/sizes/equal_names.h"
 
 namespace kvlift {
 namespace {
@@ -100,6 +101,20 @@ void DeclareFixedSizes(onnx::ModelProto* source, onnx::ModelProto* result) {
   DeclareSizes(mine, result->mutable_graph());
 }
 
+// Gives sizes that operators in front of the source's presents make equal one name, which restricts
+// nothing.
+void ShareEqualNames(const Manifest& relation, onnx::ModelProto* source) {
+  const auto graph =
+      Graph::Build(std::shared_ptr<const onnx::ModelProto>(source, [](const auto*) {}));
+  if (!graph.ok()) return;
+  sym::Forms forms(*graph);
+  for (const ManifestCache& cache : relation.caches) {
+    if (const ValueId v = graph->Find(cache.source.output); v != kNoValue) forms.Of(v);
+  }
+  const SizeNames names = sym::EqualNamesOf(forms);
+  RenameSizes(names, source->mutable_graph());
+}
+
 // The assumption under which forms decide that integers stay within their type (sym/forms/forms.h).
 Assumption SmallSizes() {
   return {AssumptionKind::kIntegerRange, "sizes and integers",
@@ -131,6 +146,7 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
   }
   SeparateWindowLengths(relation, &*source);
   ShareLengths(relation, &*source);
+  ShareEqualNames(relation, &*source);
   DeclareFixedSizes(&*source, &*result);
   if (!HasBranches(*source)) {
     ShareConstants(&*source, &*result);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "ir/rename_sizes.h"
 
 namespace kvlift {
 
@@ -105,17 +106,12 @@ void ShareLengths(const Manifest& relation, onnx::ModelProto* source) {
                                   [](const Dimension* dim) { return !dim->dim_param().empty(); });
   if (named == rows.end()) return;
   const std::string name = (*named)->dim_param();
-  absl::flat_hash_set<std::string> others;
+  SizeNames names;
   for (Dimension* dim : rows) {
     if (dim->dim_param().empty()) dim->set_dim_param(name);
-    if (dim->dim_param() != name) others.insert(dim->dim_param());
+    if (dim->dim_param() != name) names[dim->dim_param()] = name;
   }
-  for (onnx::ValueInfoProto& input : inputs) {
-    if (!input.type().tensor_type().has_shape()) continue;
-    for (auto& dim : *input.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim()) {
-      if (others.contains(dim.dim_param())) dim.set_dim_param(name);
-    }
-  }
+  RenameSizes(names, source->mutable_graph());
 }
 
 std::vector<SourceCase> WindowCases(const Manifest& relation) {

@@ -206,8 +206,13 @@ absl::Status RecogniseAll(RuleTable rules, const ConvertOptions& options, Writte
   a.updates.clear();
   a.attention.clear();
   FindCaches(rules, options, written, a);
-  for (auto with_names : {&WithWindowLengths, &WithOneLength}) {
-    KV_ASSIGN_OR_RETURN(auto renamed, with_names(*a.graph, a.updates));
+  using Renaming = absl::StatusOr<std::shared_ptr<const Graph>> (*)(const Analysis&);
+  constexpr Renaming kRenamings[] = {
+      [](const Analysis& now) { return WithWindowLengths(*now.graph, now.updates); },
+      [](const Analysis& now) { return WithOneLength(*now.graph, now.updates); },
+      [](const Analysis& now) { return WithEqualNames(*now.graph, *now.forms); }};
+  for (const Renaming renaming : kRenamings) {
+    KV_ASSIGN_OR_RETURN(auto renamed, renaming(a));
     if (renamed == nullptr) continue;
     a.graph = std::move(renamed);
     a.forms = std::make_unique<sym::Forms>(*a.graph);

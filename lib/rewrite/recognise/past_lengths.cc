@@ -5,8 +5,11 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "base/status.h"
 #include "fmt/format.h"
+#include "ir/rename_sizes.h"
+#include "sym/sizes/equal_names.h"
 
 namespace kvlift {
 namespace {
@@ -16,6 +19,17 @@ struct Rows {
   int axis = 0;
   int64_t window = 0;
 };
+
+// Returns the graph with other names of sizes, and with what `edit` changes, which returns true if
+// it changes anything; null if nothing changes.
+absl::StatusOr<std::shared_ptr<const Graph>> Renamed(
+    const Graph& graph, const SizeNames& names, absl::FunctionRef<bool(onnx::GraphProto*)> edit) {
+  auto renamed = std::make_shared<onnx::ModelProto>(graph.model());
+  RenameSizes(names, renamed->mutable_graph());
+  if (!edit(renamed->mutable_graph()) && names.empty()) return nullptr;
+  KV_ASSIGN_OR_RETURN(Graph result, Graph::Build(std::move(renamed)));
+  return std::make_shared<const Graph>(std::move(result));
+}
 
 }  // namespace
 
@@ -43,27 +57,26 @@ absl::StatusOr<std::shared_ptr<const Graph>> WithWindowLengths(
     }
   }
   if (shared.empty()) return nullptr;
-  auto renamed = std::make_shared<onnx::ModelProto>(graph.model());
-  bool any = false;
-  for (onnx::ValueInfoProto& input : *renamed->mutable_graph()->mutable_input()) {
-    const auto found = windows.find(input.name());
-    if (found == windows.end() || !input.type().tensor_type().has_shape()) continue;
-    auto* shape = input.mutable_type()->mutable_tensor_type()->mutable_shape();
-    if (found->second.axis >= shape->dim_size()) continue;
-    auto* dim = shape->mutable_dim(found->second.axis);
-    if (!shared.contains(dim->dim_param())) continue;
-    dim->set_dim_param(fmt::format("{} within {}", dim->dim_param(), found->second.window));
-    any = true;
-  }
-  if (!any) return nullptr;
-  KV_ASSIGN_OR_RETURN(Graph result, Graph::Build(std::move(renamed)));
-  return std::make_shared<const Graph>(std::move(result));
+  return Renamed(graph, {}, [&](onnx::GraphProto* renamed) {
+    bool any = false;
+    for (onnx::ValueInfoProto& input : *renamed->mutable_input()) {
+      const auto found = windows.find(input.name());
+      if (found == windows.end() || !input.type().tensor_type().has_shape()) continue;
+      auto* shape = input.mutable_type()->mutable_tensor_type()->mutable_shape();
+      if (found->second.axis >= shape->dim_size()) continue;
+      auto* dim = shape->mutable_dim(found->second.axis);
+      if (!shared.contains(dim->dim_param())) continue;
+      dim->set_dim_param(fmt::format("{} within {}", dim->dim_param(), found->second.window));
+      any = true;
+    }
+    return any;
+  });
 }
 
 absl::StatusOr<std::shared_ptr<const Graph>> WithOneLength(const Graph& graph,
                                                            absl::Span<const CacheUpdate> updates) {
   const CacheUpdate* first = nullptr;
-  absl::flat_hash_set<std::string> others;       // names that are replaced
+  SizeNames names;
   absl::flat_hash_map<std::string, int> unnamed;  // by input: the axis that gets the name
   std::string name;
   for (const CacheUpdate& update : updates) {
@@ -79,23 +92,24 @@ absl::StatusOr<std::shared_ptr<const Graph>> WithOneLength(const Graph& graph,
       if (rows.param.empty()) {
         unnamed[graph.name(update.pair.past)] = update.axis;
       } else {
-        others.insert(rows.param);
+        names[rows.param] = name;
       }
     }
   }
-  if (others.empty() && unnamed.empty()) return nullptr;
-  auto renamed = std::make_shared<onnx::ModelProto>(graph.model());
-  for (onnx::ValueInfoProto& input : *renamed->mutable_graph()->mutable_input()) {
-    if (!input.type().tensor_type().has_shape()) continue;
-    auto* shape = input.mutable_type()->mutable_tensor_type()->mutable_shape();
-    for (auto& dim : *shape->mutable_dim()) {
-      if (others.contains(dim.dim_param())) dim.set_dim_param(name);
+  return Renamed(graph, names, [&](onnx::GraphProto* renamed) {
+    for (onnx::ValueInfoProto& input : *renamed->mutable_input()) {
+      const auto found = unnamed.find(input.name());
+      if (found == unnamed.end()) continue;
+      auto* shape = input.mutable_type()->mutable_tensor_type()->mutable_shape();
+      shape->mutable_dim(found->second)->set_dim_param(name);
     }
-    const auto found = unnamed.find(input.name());
-    if (found != unnamed.end()) shape->mutable_dim(found->second)->set_dim_param(name);
-  }
-  KV_ASSIGN_OR_RETURN(Graph result, Graph::Build(std::move(renamed)));
-  return std::make_shared<const Graph>(std::move(result));
+    return !unnamed.empty();
+  });
+}
+
+absl::StatusOr<std::shared_ptr<const Graph>> WithEqualNames(const Graph& graph,
+                                                            const sym::Forms& forms) {
+  return Renamed(graph, sym::EqualNamesOf(forms), [](onnx::GraphProto*) { return false; });
 }
 
 }  // namespace kvlift

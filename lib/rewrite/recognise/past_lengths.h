@@ -1,10 +1,10 @@
-// Names for the lengths of pasts.
+// Names for sizes that the graph's own names tell apart, or do not.
 //
 // Exporters name the row axes of all pasts alike, although a past that keeps the last W rows has
 // fewer than the others once it is full. Lengths that the graph reads from either would be taken
 // for each other. Other exporters give the row axis of each past a name of its own, although all
 // caches of a step hold the same number of tokens (KV304): a mask as long as one past would not be
-// seen to fit the scores over another.
+// seen to fit the scores over another. The same goes for the axes of sequences.
 #pragma once
 
 #include <memory>
@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "ir/graph.h"
 #include "rewrite/types/cache_update.h"
+#include "sym/forms/forms.h"
 
 namespace kvlift {
 
@@ -26,5 +27,10 @@ absl::StatusOr<std::shared_ptr<const Graph>> WithWindowLengths(
 // their ids.
 absl::StatusOr<std::shared_ptr<const Graph>> WithOneLength(const Graph& graph,
                                                            absl::Span<const CacheUpdate> updates);
+
+// Returns the graph in which sizes that operators make equal in every run have one name, as far as
+// `forms` has seen such operators; null if they have. Values keep their ids.
+absl::StatusOr<std::shared_ptr<const Graph>> WithEqualNames(const Graph& graph,
+                                                            const sym::Forms& forms);
 
 }  // namespace kvlift

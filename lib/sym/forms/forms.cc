@@ -308,7 +308,12 @@ void Engine::SetUnknown(ValueId v) {
 
 void Engine::Assume(NodeId node, AssumptionReason reason, Expr predicate, std::string_view why) {
   if (predicate->is_integer(1)) return;
-  if (!assumed_.insert(predicate).second) return;
+  const auto [it, fresh] = assumed_.try_emplace(predicate, reason);
+  // What an operator demands in every run is said as well where a broadcast may demand it, too.
+  const bool stronger = !fresh && reason == AssumptionReason::kEqualExtents &&
+                        it->second == AssumptionReason::kBroadcast;
+  if (!fresh && !stronger) return;
+  it->second = reason;
   std::string text =
       fmt::format("{} ({}, {})", ToString(predicate, &graph_), why, graph_.NodeName(node));
   assumptions_.push_back({node, reason, std::move(text), predicate});

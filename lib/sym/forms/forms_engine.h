@@ -159,7 +159,7 @@ class Engine {
   std::vector<Value> values_;
   std::vector<bool> node_done_;
   std::vector<Assumption> assumptions_;
-  absl::flat_hash_set<Expr> assumed_;
+  absl::flat_hash_map<Expr, AssumptionReason> assumed_;  // by predicate: the last reason
   absl::flat_hash_map<ValueId, int32_t> assumed_numbers_;
   NamesOfSizes named_dims_;
   absl::flat_hash_map<DimSymbol, Forms::DimOrigin> origins_;

@@ -1,0 +1,66 @@
+#include "sym/sizes/equal_names.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "ir/live_nodes.h"
+
+namespace kvlift::sym {
+namespace {
+
+// Returns the two sizes that a condition says are equal; nullopt if it says anything else.
+std::optional<std::pair<std::string, std::string>> EqualSizes(Expr condition) {
+  if (condition->kind() != Kind::kEq) return std::nullopt;
+  const Expr zero = condition->args()[0];
+  if (zero->kind() != Kind::kSum || zero->terms().size() != 2) return std::nullopt;
+  const Term &x = zero->terms()[0], &y = zero->terms()[1];
+  if (x.coefficient + y.coefficient != 0) return std::nullopt;
+  for (const Term* term : {&x, &y}) {
+    if (term->atoms.size() != 1 || term->atoms[0]->kind() != Kind::kDim) return std::nullopt;
+    if (term->atoms[0]->dim().is_internal()) return std::nullopt;
+  }
+  return std::pair(x.atoms[0]->dim().name(), y.atoms[0]->dim().name());
+}
+
+// Returns the place of each name among those that inputs declare.
+absl::flat_hash_map<std::string, int> PlacesOf(const Graph& graph) {
+  absl::flat_hash_map<std::string, int> places;
+  for (const ValueId input : graph.graph_inputs()) {
+    if (!graph.type(input).shape) continue;
+    for (const Dim& dim : *graph.type(input).shape) {
+      if (!dim.value && !dim.param.empty()) {
+        places.try_emplace(dim.param, static_cast<int>(places.size()));
+      }
+    }
+  }
+  return places;
+}
+
+}  // namespace
+
+SizeNames EqualNamesOf(const Forms& forms) {
+  const auto places = PlacesOf(forms.graph());
+  // What nodes demand that no output depends on, runtimes leave out.
+  const auto live = LiveNodes(forms.graph());
+  SizeNames next;  // by name: an equal one that is declared earlier
+  const auto first_of = [&](std::string name) {
+    for (auto it = next.find(name); it != next.end(); it = next.find(name)) name = it->second;
+    return name;
+  };
+  for (const Assumption& assumption : forms.assumptions()) {
+    if (assumption.reason != AssumptionReason::kEqualExtents) continue;
+    if (!live.contains(assumption.node)) continue;
+    const auto sizes = EqualSizes(assumption.predicate);
+    if (!sizes) continue;
+    std::string a = first_of(sizes->first), b = first_of(sizes->second);
+    if (a == b || !places.contains(a) || !places.contains(b)) continue;
+    if (places.at(b) < places.at(a)) std::swap(a, b);
+    next[b] = a;
+  }
+  SizeNames names;
+  for (const auto& [name, _] : next) names[name] = first_of(name);
+  return names;
+}
+
+}  // namespace kvlift::sym
