@@ -111,8 +111,8 @@ void ShareEqualNames(const Manifest& relation, onnx::ModelProto* source) {
   for (const ManifestCache& cache : relation.caches) {
     if (const ValueId v = graph->Find(cache.source.output); v != kNoValue) forms.Of(v);
   }
-  const SizeNames names = sym::EqualNamesOf(forms);
-  RenameSizes(names, source->mutable_graph());
+  const sym::SizeNames names = sym::EqualNamesOf(forms);
+  sym::RenameSizes(names, source->mutable_graph());
 }
 
 // The assumption under which forms decide that integers stay within their type (sym/forms/forms.h).

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "ir/rename_sizes.h"
+#include "sym/sizes/equal_names.h"
 
 namespace kvlift {
 
@@ -106,12 +106,12 @@ void ShareLengths(const Manifest& relation, onnx::ModelProto* source) {
                                   [](const Dimension* dim) { return !dim->dim_param().empty(); });
   if (named == rows.end()) return;
   const std::string name = (*named)->dim_param();
-  SizeNames names;
+  sym::SizeNames names;
   for (Dimension* dim : rows) {
     if (dim->dim_param().empty()) dim->set_dim_param(name);
     if (dim->dim_param() != name) names[dim->dim_param()] = name;
   }
-  RenameSizes(names, source->mutable_graph());
+  sym::RenameSizes(names, source->mutable_graph());
 }
 
 std::vector<SourceCase> WindowCases(const Manifest& relation) {

@@ -8,7 +8,6 @@
 #include "absl/functional/function_ref.h"
 #include "base/status.h"
 #include "fmt/format.h"
-#include "ir/rename_sizes.h"
 #include "sym/sizes/equal_names.h"
 
 namespace kvlift {
@@ -21,11 +20,12 @@ struct Rows {
 };
 
 // Returns the graph with other names of sizes, and with what `edit` changes, which returns true if
-// it changes anything; null if nothing changes.
+// it changes anything; null if nothing changes. Copies the model.
 absl::StatusOr<std::shared_ptr<const Graph>> Renamed(
-    const Graph& graph, const SizeNames& names, absl::FunctionRef<bool(onnx::GraphProto*)> edit) {
+    const Graph& graph, const sym::SizeNames& names,
+    absl::FunctionRef<bool(onnx::GraphProto*)> edit) {
   auto renamed = std::make_shared<onnx::ModelProto>(graph.model());
-  RenameSizes(names, renamed->mutable_graph());
+  sym::RenameSizes(names, renamed->mutable_graph());
   if (!edit(renamed->mutable_graph()) && names.empty()) return nullptr;
   KV_ASSIGN_OR_RETURN(Graph result, Graph::Build(std::move(renamed)));
   return std::make_shared<const Graph>(std::move(result));
@@ -76,7 +76,7 @@ absl::StatusOr<std::shared_ptr<const Graph>> WithWindowLengths(
 absl::StatusOr<std::shared_ptr<const Graph>> WithOneLength(const Graph& graph,
                                                            absl::Span<const CacheUpdate> updates) {
   const CacheUpdate* first = nullptr;
-  SizeNames names;
+  sym::SizeNames names;
   absl::flat_hash_map<std::string, int> unnamed;  // by input: the axis that gets the name
   std::string name;
   for (const CacheUpdate& update : updates) {
@@ -96,6 +96,7 @@ absl::StatusOr<std::shared_ptr<const Graph>> WithOneLength(const Graph& graph,
       }
     }
   }
+  if (names.empty() && unnamed.empty()) return nullptr;
   return Renamed(graph, names, [&](onnx::GraphProto* renamed) {
     for (onnx::ValueInfoProto& input : *renamed->mutable_input()) {
       const auto found = unnamed.find(input.name());
@@ -109,7 +110,9 @@ absl::StatusOr<std::shared_ptr<const Graph>> WithOneLength(const Graph& graph,
 
 absl::StatusOr<std::shared_ptr<const Graph>> WithEqualNames(const Graph& graph,
                                                             const sym::Forms& forms) {
-  return Renamed(graph, sym::EqualNamesOf(forms), [](onnx::GraphProto*) { return false; });
+  const sym::SizeNames names = sym::EqualNamesOf(forms);
+  if (names.empty()) return nullptr;
+  return Renamed(graph, names, [](onnx::GraphProto*) { return false; });
 }
 
 }  // namespace kvlift

@@ -4,10 +4,20 @@
 // behind them runs with equal extents only. Knowing that restricts nothing that the model can do.
 #pragma once
 
-#include "ir/rename_sizes.h"
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "onnx/onnx_pb.h"
 #include "sym/forms/forms.h"
 
 namespace kvlift::sym {
+
+// New names of sizes (dim_param) by their old ones.
+using SizeNames = absl::flat_hash_map<std::string, std::string>;
+
+// Replaces the keys of `names` by their values where inputs of the graph declare them as the name
+// of a size. Names that are part of an expression, such as "P + S", stay.
+void RenameSizes(const SizeNames& names, onnx::GraphProto* graph);
 
 // Returns new names for those sizes of graph inputs that an operator makes equal to another in
 // every run, as far as `forms` has computed the forms behind it: the name that an earlier input
