@@ -34,6 +34,22 @@ TEST(MachineIntegers, SmallFactorsAreExact) {
   EXPECT_EQ(m.Element("y"), "i0");
 }
 
+// TensorFlow's exporter bounds positions in float32, by numbers that none reaches.
+TEST(MachineIntegers, BoundsBeyondAllPositionsAreNone) {
+  const std::string signature = "(int32[1] p) => (int64[2] y)";
+  const auto bounded = [&](const std::string& numbers) {
+    return FormsOfText(ModelText(signature,
+                                 "both = Concat <axis = 0> (p, p)\nx = Cast <to = 1> (both)\n"
+                                 "bounds = Constant <value = float[2] {" +
+                                     numbers +
+                                     "}> ()\nmost = Max (x, bounds)\ny = Cast <to = 7> (most)"));
+  };
+  FormsOfText none = bounded("-1000000000, -2000000000");
+  EXPECT_EQ(none.Element("y"), "p[0]");
+  FormsOfText near = bounded("-1000000000, 5");
+  EXPECT_NE(near.Element("y"), "p[0]");
+}
+
 // 430 * 5000000 does not fit 32 bits.
 TEST(MachineIntegers, ProductsThatMayLeaveInt32AreNotFolded) {
   FormsOfText m = Counted(

@@ -224,6 +224,21 @@ Expr IntegerGrid(Pool& pool, const Elements& x, const Dims& dims) {
   return result;
 }
 
+// Returns a vector of a few whole numbers of a float type, such as bounds that TensorFlow computes
+// in float32; null for others.
+Expr WholeNumbers(Pool& pool, const Elements& x, const Dims& dims) {
+  constexpr int64_t kMostElements = 8;
+  if (dims.size() != 1 || dims[0] > kMostElements) return nullptr;
+  Expr result = nullptr;
+  for (int64_t k = dims[0] - 1; k >= 0; --k) {
+    const Expr number = x.At(pool, k);
+    if (number == nullptr || number->kind() != Kind::kInteger) return nullptr;
+    const Expr here = pool.Eq(pool.Index(0), pool.Integer(k), Facts{});
+    result = result == nullptr ? number : pool.Select(here, number, result);
+  }
+  return result;
+}
+
 }  // namespace
 
 Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor) {
@@ -237,7 +252,7 @@ Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor) {
   const Dims dims(tensor.dims().begin(), tensor.dims().end());
   if (AllSame(x)) return x.At(pool, 0);
   if (const Expr e = Triangle(pool, x, dims)) return e;
-  return is_float ? nullptr : IntegerGrid(pool, x, dims);
+  return is_float ? WholeNumbers(pool, x, dims) : IntegerGrid(pool, x, dims);
 }
 
 }  // namespace kvlift::sym::internal

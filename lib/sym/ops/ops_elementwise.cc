@@ -483,6 +483,12 @@ Expr MinOrMax(OpContext& c, bool max, Expr a, Expr b, const Facts& facts) {
     if (std::isnan(*x) || std::isnan(*y)) return std::isnan(*x) ? a : b;
     return (max ? *x >= *y : *x <= *y) ? a : b;
   }
+  if (x || y) {
+    // A bound beyond all numbers that the other operand can be, such as 10^9 for a position.
+    const Interval left = c.engine().RangeOf(a, facts), right = c.engine().RangeOf(b, facts);
+    if (left.high < right.low) return max ? b : a;
+    if (right.high < left.low) return max ? a : b;
+  }
   const Expr a_first = Compare(c, Order::kLessEqual, a, b, facts);
   if (a_first == nullptr) return nullptr;
   return max ? c.engine().Select(a_first, b, a) : c.engine().Select(a_first, a, b);

@@ -1,0 +1,63 @@
+// LIBS: sym onnxio
+// Names of sizes that operators make equal.
+#include "sym/sizes/equal_names.h"
+
+#include "gtest/gtest.h"
+#include "support/forms_fixture.h"
+
+namespace kvlift::testing {
+namespace {
+
+sym::SizeNames NamesOf(std::string_view signature, std::string_view body, const std::string& of) {
+  FormsOfText m(ModelText(std::string(signature), std::string(body)));
+  m.Of(of);
+  return sym::EqualNamesOf(m.forms());
+}
+
+TEST(EqualNames, AreThoseOfOperandsOfConcat) {
+  EXPECT_EQ(NamesOf("(float[A,2,P,4] past, float[B,2,1,4] rows) => (float[A,2,Q,4] y)",
+                    "y = Concat <axis = 2> (past, rows)", "y"),
+            (sym::SizeNames{{"B", "A"}}));
+}
+
+TEST(EqualNames, AreThoseOfPlacesAndRowsOfAScatter) {
+  EXPECT_EQ(NamesOf("(float[8,4] past, int64[A,1] places, float[B,4] rows) => (float[8,4] y)",
+                    "y = ScatterND (past, places, rows)", "y"),
+            (sym::SizeNames{{"B", "A"}}));
+}
+
+TEST(EqualNames, LeadToTheFirstOfAChain) {
+  EXPECT_EQ(NamesOf("(float[A,1] a, float[B,1] b, float[C,1] c) => (float[A,3] y)",
+                    "late = Concat <axis = 1> (b, c)\ny = Concat <axis = 1> (a, late)", "y"),
+            (sym::SizeNames{{"B", "A"}, {"C", "A"}}));
+}
+
+TEST(EqualNames, AreNotThoseOfOperandsThatBroadcast) {
+  EXPECT_TRUE(
+      NamesOf("(float[A,2] a, float[B,2] b) => (float[N,2] y)", "y = Add (a, b)", "y").empty());
+}
+
+TEST(EqualNames, AreThoseOfABroadcastThatAnotherOperatorDemandsAsWell) {
+  EXPECT_EQ(NamesOf("(float[A,2] a, float[B,2] b) => (float[N,4] y)",
+                    "sum = Add (a, b)\nboth = Concat <axis = 1> (a, b)\n"
+                    "y = Concat <axis = 1> (both, sum)",
+                    "y"),
+            (sym::SizeNames{{"B", "A"}}));
+}
+
+TEST(EqualNames, AreNotThoseOfNodesThatNoOutputDependsOn) {
+  EXPECT_TRUE(NamesOf("(float[A,2] a, float[B,2] b) => (float[A,2] y)",
+                      "dead = Concat <axis = 1> (a, b)\ny = Identity (a)", "dead")
+                  .empty());
+}
+
+TEST(EqualNames, ReplaceNamesAtInputs) {
+  FormsOfText m(
+      ModelText("(float[A,2] a, float[B,2] b) => (float[A,4] y)", "y = Concat <axis = 1> (a, b)"));
+  onnx::ModelProto model = m.forms().graph().model();
+  sym::RenameSizes({{"B", "A"}}, model.mutable_graph());
+  EXPECT_EQ(model.graph().input(1).type().tensor_type().shape().dim(0).dim_param(), "A");
+}
+
+}  // namespace
+}  // namespace kvlift::testing
