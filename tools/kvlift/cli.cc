@@ -66,7 +66,7 @@ struct Program {
     app.set_version_flag("--version", std::string(kVersion));
     app.formatter(MakeHelpFormatter());
     app.set_help_flag("-h,--help", "Print this help");
-    app.set_help_all_flag("--help-all", "Also limits, and options for few");
+    app.set_help_all_flag("--help-all", "Also limits and rarely used options");
     app.failure_message(CLI::FailureMessage::simple);
     AddInspect();
     AddConvert();

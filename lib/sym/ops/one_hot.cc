@@ -134,4 +134,16 @@ bool SetRowsOfOneHotMatMul(OpContext& c, const Shape& shape) {
   return SetRowsOfOneHot(c, shape, c.in(0).dim(c.in(0).rank() - 1), indices);
 }
 
+bool SetRowsOfOneHotGemm(OpContext& c, const Shape& shape) {
+  if (c.op() != "Gemm" || c.has(2) || FloatAttribute(c.proto(), "alpha", 1.0f) != 1.0f)
+    return false;
+  const bool turned[] = {c.Int("transA", 0) != 0, c.Int("transB", 0) != 0};
+  const auto indices = [&](int operand, Expr along) {
+    const Expr own = c.pool().Index(operand);
+    const bool along_first = turned[operand] == (operand == 0);
+    return along_first ? std::vector<Expr>{along, own} : std::vector<Expr>{own, along};
+  };
+  return SetRowsOfOneHot(c, shape, c.in(0).dim(turned[0] ? 0 : 1), indices);
+}
+
 }  // namespace kvlift::sym::internal

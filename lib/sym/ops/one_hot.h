@@ -35,5 +35,7 @@ bool SetRowsOfOneHot(OpContext& c, const Shape& shape, Expr extent, const Operan
 
 // Does this for a MatMul of operands of rank 2 or more.
 bool SetRowsOfOneHotMatMul(OpContext& c, const Shape& shape);
+// Does this for a Gemm that is a plain product, of operands of rank 2.
+bool SetRowsOfOneHotGemm(OpContext& c, const Shape& shape);
 
 }  // namespace kvlift::sym::internal

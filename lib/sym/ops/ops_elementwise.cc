@@ -218,10 +218,22 @@ bool AllReaders(const Graph& graph, ValueId v, const Is& is) {
   return some;
 }
 
-// Returns true if v is a product, also behind Identity nodes.
+// Returns true if v is a product, or a product of matrices behind nodes that arrange its elements.
 bool IsProduct(const Graph& graph, ValueId v) {
-  const NodeId n = v == kNoValue ? kNoNode : graph.producer(Unrenamed(graph, v));
-  return n != kNoNode && (graph.Is(n, "Mul") || graph.Is(n, "MatMul") || graph.Is(n, "Einsum"));
+  constexpr int kMostSteps = 8;
+  bool arranged = false;
+  for (int k = 0; k < kMostSteps && v != kNoValue; ++k) {
+    const NodeId n = graph.producer(v);
+    if (n == kNoNode) return false;
+    if (graph.Is(n, "MatMul") || graph.Is(n, "Einsum") || graph.Is(n, "Gemm")) return true;
+    if (graph.Is(n, "Mul")) return !arranged;
+    const bool arranges = graph.Is(n, "Transpose") || graph.Is(n, "Reshape") ||
+                          graph.Is(n, "Squeeze") || graph.Is(n, "Unsqueeze");
+    if (!arranges && !graph.Is(n, "Identity")) return false;
+    arranged |= arranges;
+    v = graph.inputs(n)[0];
+  }
+  return false;
 }
 
 // Returns true if the node is a product that is only added to other products, or to products of

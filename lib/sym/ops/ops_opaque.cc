@@ -102,8 +102,9 @@ void OpGatherBlockQuantized(OpContext& c) {
 
 void OpGemm(OpContext& c) {
   if (!c.Known(2) || c.in(0).rank() != 2 || c.in(1).rank() != 2) return;
-  c.SetOpaque(0, {c.in(0).dim(c.Int("transA", 0) != 0 ? 1 : 0),
-                  c.in(1).dim(c.Int("transB", 0) != 0 ? 0 : 1)});
+  Shape shape = {c.in(0).dim(c.Int("transA", 0) != 0 ? 1 : 0),
+                 c.in(1).dim(c.Int("transB", 0) != 0 ? 0 : 1)};
+  if (!SetRowsOfOneHotGemm(c, shape)) c.SetOpaque(0, std::move(shape));
 }
 
 void OpLayerNorm(OpContext& c) {
