@@ -24,6 +24,8 @@ target_compile_options(kvlift_compiler INTERFACE
   # library may be inlined.
   -fno-semantic-interposition
   $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
+  # GCC collects its garbage from here on, in kB; earlier, that takes a tenth of the compile time.
+  "$<$<CXX_COMPILER_ID:GNU>:SHELL:--param ggc-min-heapsize=1000000>"
   # GCC 12 reports these for inlined std::string and absl containers that are used correctly.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds
                            -Wno-stringop-overflow -Wno-stringop-overread>)
@@ -33,10 +35,10 @@ add_library(kvlift_strict INTERFACE)
 target_compile_options(kvlift_strict INTERFACE -Wconversion -Wno-sign-conversion)
 target_link_libraries(kvlift_strict INTERFACE kvlift_compiler)
 
-# Less optimisation for programs that spend their time in the libraries or in other processes. It
-# saves a quarter of their compile time.
+# Less optimisation for code that spends its time in other libraries or processes. It saves a third
+# of the compile time; a conversion takes some 6 % longer.
 add_library(kvlift_brief INTERFACE)
-target_compile_options(kvlift_brief INTERFACE $<$<CONFIG:Release>:-O1>)
+target_compile_options(kvlift_brief INTERFACE $<$<CONFIG:Release>:-Og>)
 
 if(KVLIFT_SANITIZE)
   # Protobuf and Abseil come uninstrumented, so the vptr check would need RTTI of their classes.

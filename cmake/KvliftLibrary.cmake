@@ -5,7 +5,7 @@ option(KVLIFT_UNITY "Compile the files of a folder in batches, which is quicker 
 function(kvlift_unity TARGET)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ALONE")
   set_target_properties(${TARGET} PROPERTIES
-    UNITY_BUILD ${KVLIFT_UNITY} UNITY_BUILD_BATCH_SIZE 16)
+    UNITY_BUILD ${KVLIFT_UNITY} UNITY_BUILD_BATCH_SIZE 40)
   get_target_property(srcs ${TARGET} SOURCES)
   foreach(pattern IN LISTS arg_ALONE)
     set(alone ${srcs})
@@ -14,13 +14,14 @@ function(kvlift_unity TARGET)
   endforeach()
 endfunction()
 
-# kvlift_library(NAME SRCS... HDRS... DEPS... ALONE...) defines the library of one folder, target
-# kvlift_NAME. DEPS are names of other folders, or targets of other projects. A folder without
-# source files becomes an INTERFACE library. Files named *_avx2.cc, *_avx512.cc and *_vnni.cc are
-# compiled for that instruction set and left out on other processors; their functions are called by
-# dispatch at run time only.
+# kvlift_library(NAME BRIEF SRCS... HDRS... DEPS... ALONE...) defines the library of one folder,
+# target kvlift_NAME. DEPS are names of other folders, or targets of other projects. A folder
+# without source files becomes an INTERFACE library. Files named *_avx2.cc, *_avx512.cc and
+# *_vnni.cc are compiled for that instruction set and left out on other processors; their functions
+# are called by dispatch at run time only. BRIEF: with less optimisation (kvlift_brief), where no
+# time is spent.
 function(kvlift_library NAME)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH" "" "SRCS;HDRS;DEPS;ALONE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH;BRIEF" "" "SRCS;HDRS;DEPS;ALONE")
   set(target kvlift_${NAME})
   kvlift_select_isa(arg_SRCS)
   if(arg_SRCS)
@@ -30,6 +31,9 @@ function(kvlift_library NAME)
       target_precompile_headers(${target} REUSE_FROM kvlift_pch)
     endif()
     target_link_libraries(${target} PRIVATE kvlift_strict)
+    if(arg_BRIEF)
+      target_link_libraries(${target} PRIVATE kvlift_brief)
+    endif()
     kvlift_unity(${target} ALONE ${arg_ALONE})
   else()
     add_library(${target} INTERFACE)
@@ -49,17 +53,19 @@ function(kvlift_library NAME)
   endforeach()
 endfunction()
 
-# kvlift_folder(NAME DEPS... ALONE...) calls kvlift_library with all files in the current folder and
-# below it.
+# kvlift_folder(NAME BRIEF DEPS... ALONE...) calls kvlift_library with all files in the current
+# folder and below it.
 function(kvlift_folder NAME)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH" "" "DEPS;ALONE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH;BRIEF" "" "DEPS;ALONE")
   file(GLOB_RECURSE srcs CONFIGURE_DEPENDS *.cc)
   file(GLOB_RECURSE hdrs CONFIGURE_DEPENDS *.h)
-  if(arg_NO_PCH)
-    set(no_pch NO_PCH)
-  endif()
-  kvlift_library(${NAME} SRCS ${srcs} HDRS ${hdrs} DEPS ${arg_DEPS} ALONE ${arg_ALONE}
-                 ${no_pch})
+  set(options)
+  foreach(option NO_PCH BRIEF)
+    if(arg_${option})
+      list(APPEND options ${option})
+    endif()
+  endforeach()
+  kvlift_library(${NAME} SRCS ${srcs} HDRS ${hdrs} DEPS ${arg_DEPS} ALONE ${arg_ALONE} ${options})
 endfunction()
 
 # Sets the compiler flags of the sources that are written for one instruction set. Removes them from

@@ -38,14 +38,21 @@ EOF
   "$CMAKE" -S "$probe" -B "$probe/build" -G Ninja &>/dev/null
 }
 
+# Makes a Python environment of its own for what the build downloads. Prints its pip.
+own_pip() {
+  local python=$1/python
+  [[ -e $python ]] || python3 -m venv "$python" >&2
+  printf '%s/bin/pip' "$python"
+}
+
 # Prints the path of the source archive; downloads it unless an intact one exists.
 onnx_archive() {
-  local work=$1 name=onnx-$ONNX_VERSION.tar.gz kept
+  local work=$1 name=onnx-$ONNX_VERSION.tar.gz kept pip
   kept=$(cache_dir)/$name
   local check="$ONNX_SHA256  $kept"
   if ! sha256sum --check --status <<<"$check" 2>/dev/null; then
-    python3 -m venv "$work/download" >&2
-    "$work/download/bin/pip" download --quiet --disable-pip-version-check --no-deps \
+    pip=$(own_pip "$work")
+    "$pip" download --quiet --disable-pip-version-check --no-deps \
       --no-binary onnx --dest "$work/archive" "onnx==$ONNX_VERSION" >&2 ||
       die "cannot download the source package of onnx $ONNX_VERSION"
     mv -f "$work/archive/$name" "$kept"
@@ -59,17 +66,16 @@ onnx_archive() {
 
 # Prints the path of a cmake of 3.26 or newer.
 new_cmake() {
-  local work=$1
-  local version
+  local work=$1 version pip
   version=$("$CMAKE" --version | sed -n '1s/.* //p')
   if printf '3.26\n%s\n' "$version" | sort --version-sort --check=quiet; then
     command -v "$CMAKE"
     return
   fi
-  python3 -m venv "$work/cmake" >&2
-  "$work/cmake/bin/pip" install --quiet --disable-pip-version-check "$CMAKE_WHEEL" >&2 ||
+  pip=$(own_pip "$work")
+  "$pip" install --quiet --disable-pip-version-check "$CMAKE_WHEEL" >&2 ||
     die "cannot install $CMAKE_WHEEL"
-  printf '%s' "$work/cmake/bin/cmake"
+  printf '%s/cmake' "${pip%/*}"
 }
 
 build_onnx() {

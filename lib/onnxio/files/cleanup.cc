@@ -16,15 +16,15 @@ struct Slot {
   std::array<char, PATH_MAX> path{};
 };
 
-std::array<Slot, 64> slots;
+std::array<Slot, 64> noted_paths;
 std::atomic<int> holds = 0;
 std::atomic<int> waiting = 0;  // the signal that came while signals were held
 
 void RemoveNoted() {
-  for (Slot& slot : slots) {
+  for (Slot& slot : noted_paths) {
     if (slot.state.load() == 2) unlink(slot.path.data());
   }
-  for (Slot& slot : slots) {
+  for (Slot& slot : noted_paths) {
     if (slot.state.load() == 2) rmdir(slot.path.data());
   }
 }
@@ -71,18 +71,18 @@ void CleanUpOnSignals() {
 
 int NoteTemporary(const std::string& path) {
   if (path.size() >= PATH_MAX) return -1;
-  for (size_t i = 0; i < slots.size(); ++i) {
+  for (size_t i = 0; i < noted_paths.size(); ++i) {
     int free = 0;
-    if (!slots[i].state.compare_exchange_strong(free, 1)) continue;
-    std::memcpy(slots[i].path.data(), path.c_str(), path.size() + 1);
-    slots[i].state.store(2);
+    if (!noted_paths[i].state.compare_exchange_strong(free, 1)) continue;
+    std::memcpy(noted_paths[i].path.data(), path.c_str(), path.size() + 1);
+    noted_paths[i].state.store(2);
     return static_cast<int>(i);
   }
   return -1;
 }
 
 void ForgetTemporary(int slot) {
-  if (slot >= 0) slots[static_cast<size_t>(slot)].state.store(0);
+  if (slot >= 0) noted_paths[static_cast<size_t>(slot)].state.store(0);
 }
 
 HoldSignals::HoldSignals() { holds.fetch_add(1); }
