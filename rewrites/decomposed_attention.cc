@@ -9,9 +9,9 @@
 // a row may be taken off its scores; it may be written as Exp, ReduceSum and Div; and its weights
 // may be masked and divided by the sum of those that are left. The anchor is the second MatMul;
 // everything before it is read from forms, so order and spelling do not matter. q [B, N, S, D],
-// scores [B, N, S, T] or [B*N, S, T]. Correct: Attention-24 computes the same expression in the
-// same order. A fully masked row gives 0 in Attention-24; in the source it does so only behind a
-// guard (AttentionSpelledOut::nan_guard).
+// scores [B, N, S, T], [B*N, S, T] or [B, N / G, G, S, T]. Correct: Attention-24 computes the same
+// expression in the same order. A fully masked row gives 0 in Attention-24; in the source it does
+// so only behind a guard (AttentionSpelledOut::nan_guard).
 #include <algorithm>
 #include <cmath>
 
@@ -176,10 +176,10 @@ class Matcher {
     if (!out.known_rank || !left.known_rank || left.shape.empty()) return false;
     const bool read = left.shape.size() == out.shape.size() && SplitBatchAndHeads(left.shape);
     if (read) {
+      rank_ = left.shape.size();
       here_ = Indices(pool_, facts_.extents);
-      spelled_.batch_times_heads = left.shape.size() == 3;
       weights_ = ReadProbabilities(
-          forms_, BroadcastOperand(forms_, left_, Rows(left.shape.size(), here_), facts_), facts_);
+          forms_, BroadcastOperand(forms_, left_, Rows(rank_, here_), facts_), facts_);
       if (weights_.softmax == kNoNode) return false;
       row_ = ReadSoftmaxRow(forms_, weights_, here_[3], facts_.extents[3]);
       std::vector<Expr> place = weights_.args;
@@ -206,12 +206,21 @@ class Matcher {
         node_);
   }
 
-  // Sets the extents of b, h, s, t from a shape of rank 4, or from [B*N, S, T] with a constant N.
+  // Sets the extents of b, h, s, t from a shape [B, N, S, T], from [B*N, S, T] with a constant N,
+  // or from [B, N / G, G, S, T] with both constant.
   bool SplitBatchAndHeads(const std::vector<Expr>& shape) {
     facts_.extents = shape;
+    if (shape.size() == 5) {
+      if (shape[1]->kind() != Kind::kInteger || shape[2]->kind() != Kind::kInteger) return false;
+      spelled_.heads = HeadsByGroup{shape[2]->value()};
+      facts_.extents[1] = pool_.Mul(shape[1], shape[2]);
+      facts_.extents.erase(facts_.extents.begin() + 2);
+      return true;
+    }
     if (shape.size() != 3) return shape.size() == 4;
     const auto heads = HeadsOf(shape[0]);
     if (!heads) return false;
+    spelled_.heads = HeadsInBatch();
     const Expr n = pool_.Integer(*heads);
     facts_.extents.insert(facts_.extents.begin() + 1, n);
     facts_.extents[0] = pool_.FloorDiv(shape[0], n, facts_);
@@ -235,22 +244,26 @@ class Matcher {
     return std::nullopt;
   }
 
-  // Returns the indices of a tensor of rank 4, or of one of rank 3 with b and h on one axis.
+  // Returns the indices of a tensor of rank 4, or of one with other HeadAxes, for b, h and two more
+  // indices in `at`.
   std::vector<Expr> Rows(size_t rank, const std::vector<Expr>& at) const {
+    if (const auto* by_group = std::get_if<HeadsByGroup>(&spelled_.heads); by_group && rank == 5) {
+      const Expr groups = pool_.Integer(by_group->groups);
+      const Expr key_head = pool_.FloorDiv(at[1], groups, facts_);
+      return {at[0], key_head, pool_.Sub(at[1], pool_.Mul(key_head, groups)), at[2], at[3]};
+    }
     if (rank != 3) return at;
     const Expr row = pool_.Add(pool_.Mul(at[0], facts_.extents[1]), at[1]);
     return {row, at[2], at[3]};
   }
 
   bool AreHere(const std::vector<Expr>& args) const {
-    return args == here_ || args == Rows(3, here_);
+    return args == here_ || args == Rows(args.size(), here_);
   }
 
   bool ReadValues() {
     const Expr raw = BroadcastOperand(
-        forms_, right_,
-        Rows(spelled_.batch_times_heads ? 3 : 4, {here_[0], here_[1], here_[3], pool_.Index(4)}),
-        facts_);
+        forms_, right_, Rows(rank_, {here_[0], here_[1], here_[3], pool_.Index(4)}), facts_);
     if (raw == nullptr) return false;
     const Scaled values = PeelScale(forms_, raw, facts_);
     reads_cache_ = ReadsStored(forms_, caches_, values.element, facts_);
@@ -396,9 +409,9 @@ class Matcher {
     return true;
   }
 
-  // Finds the query as a value of shape [B, N, S, D] or [B*N, S, D]. It takes the value with most of
-  // the scale removed, of the type of the rows if there is one. A scale in front of the split into
-  // heads stays in the graph.
+  // Finds the query as a value of shape [B, N, S, D], or of the shape that its operand has. It
+  // takes the value with most of the scale removed, of the type of the rows if there is one. A
+  // scale in front of the split into heads stays in the graph.
   bool ReadQuery(const Scaled& q, ValueId operand) {
     const Expr batch = facts_.extents[0], heads = facts_.extents[1], tokens = facts_.extents[2];
     const Expr size = pool_.Integer(site_.head_dim);
@@ -406,7 +419,13 @@ class Matcher {
                   {batch, heads, tokens, size})) {
       return true;
     }
-    if (!spelled_.batch_times_heads) return false;
+    if (const auto* by_group = std::get_if<HeadsByGroup>(&spelled_.heads)) {
+      const Expr groups = pool_.Integer(by_group->groups);
+      const Expr head = pool_.Add(pool_.Mul(pool_.Index(1), groups), pool_.Index(2));
+      return FindQuery(q, operand, {nullptr, head, pool_.Index(3), nullptr, nullptr},
+                       {batch, pool_.FloorDiv(heads, groups, facts_), groups, tokens, size});
+    }
+    if (!std::holds_alternative<HeadsInBatch>(spelled_.heads)) return false;
     const std::vector<Expr> rows = {pool_.Mul(batch, heads), tokens, size};
     const Expr row = pool_.Index(0), sequence = pool_.FloorDiv(row, heads, sym::Facts{rows});
     const Expr head = pool_.Sub(row, pool_.Mul(sequence, heads));
@@ -443,6 +462,7 @@ class Matcher {
   absl::Span<const CacheUpdate> caches_;
   NodeId node_;
   ValueId left_ = kNoValue, right_ = kNoValue;
+  size_t rank_ = 4;         // of the weights
   std::vector<Expr> here_;  // i0..i3
   sym::Facts facts_;        // extents of b, h, s, t, d
   Expr size_of_value_ = nullptr, heads_ = nullptr, values_ = nullptr;

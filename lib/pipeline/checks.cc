@@ -98,6 +98,18 @@ absl::Status BlameFor(const Model& source, const Model& result, const absl::Stat
       fmt::format("internal error: the result is not valid: {}", std::string(status.message())));
 }
 
+void RefuseAll(const Finding& reason, Conversion* conversion) {
+  conversion->status = ConvertStatus::kRefused;
+  for (CacheReport& cache : conversion->inspection.caches) {
+    cache.converted = false;
+    if (!cache.reason) cache.reason = reason;
+  }
+  for (AttentionReport& attention : conversion->inspection.attention) {
+    attention.converted = false;
+    if (!attention.reason) attention.reason = reason;
+  }
+}
+
 void RefuseTree(Conversion* conversion) {
   if (!conversion->model) return;
   const auto graph = Graph::Build(std::make_shared<const onnx::ModelProto>(*conversion->model));
@@ -105,14 +117,9 @@ void RefuseTree(Conversion* conversion) {
   const SlotReading slots = ReadSlots(*graph, conversion->manifest);
   if (!slots.refusal) return;
   conversion->model.reset();
-  conversion->status = ConvertStatus::kRefused;
   Finding reason = *slots.refusal;
   reason.code = "KV235";
-  for (CacheReport& cache : conversion->inspection.caches) {
-    cache.converted = false;
-    if (!cache.reason) cache.reason = reason;
-  }
-  for (AttentionReport& attention : conversion->inspection.attention) attention.converted = false;
+  RefuseAll(reason, conversion);
 }
 
 }  // namespace kvlift

@@ -35,6 +35,10 @@ absl::Status CheckResult(const Model& result, const Manifest& manifest);
 // (KV031); otherwise Internal, for a bug of kvlift.
 absl::Status BlameFor(const Model& source, const Model& result, const absl::Status& status);
 
+// Marks the conversion as refused: nothing counts as converted, and caches and attentions without a
+// reason of their own get this one. Leaves the model as it is.
+void RefuseAll(const Finding& reason, Conversion* conversion);
+
 // Refuses a conversion with --tree-mask (KV235) if the number of a slot means anything to the
 // result (maintenance/slots.h): tokens of a tree share positions, and each has its own slot. Does
 // nothing if there is no model.

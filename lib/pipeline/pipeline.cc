@@ -132,19 +132,6 @@ void Withhold(const onnx::ModelProto& source, ProvedConversion* result) {
   }
 }
 
-// No graph is handed out if one of them cannot be frozen.
-void RefuseFrozen(const Finding& reason, Conversion* conversion) {
-  conversion->status = ConvertStatus::kRefused;
-  for (CacheReport& cache : conversion->inspection.caches) {
-    cache.converted = false;
-    if (!cache.reason) cache.reason = reason;
-  }
-  for (AttentionReport& attention : conversion->inspection.attention) {
-    attention.converted = false;
-    if (!attention.reason) attention.reason = reason;
-  }
-}
-
 // Computes a digest on a thread of its own, if one can be started. Where that fails, the digest is
 // computed when it is asked for. The thread receives no signals from outside.
 std::jthread ComputeBeside(SourceDigest& digest) {
@@ -385,7 +372,7 @@ absl::StatusOr<std::vector<ProvedConversion>> ConvertFrozen(const Model& source,
       KV_ASSIGN_OR_RETURN(Frozen frozen, Freeze(*conversion.model, conversion.manifest, sizes));
       own.model = std::move(frozen.model);
       own.manifest = std::move(frozen.manifest);
-      if (frozen.refusal) RefuseFrozen(*frozen.refusal, &own);
+      if (frozen.refusal) RefuseAll(*frozen.refusal, &own);  // no graph is handed out alone
     }
     const bool made = own.model.has_value();
     KV_ASSIGN_OR_RETURN(ProvedConversion judged,

@@ -333,7 +333,7 @@ Grounds Correspondence::TakeGrounds() const { return std::exchange(grounds_, {})
 Sameness Correspondence::TwinSameness(ValueId after, ValueId before) const {
   const auto it = twins_.find(after);
   if (it == twins_.end() || it->second != before || folded_.contains(after) ||
-      stacked_.contains(after) || joined_.contains(after)) {
+      split_.contains(after) || stacked_.contains(after) || joined_.contains(after)) {
     return Sameness::kNone;
   }
   RestOnTwin(after);

@@ -78,6 +78,9 @@ class Correspondence {
   void SetStackedTwin(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,
                       Grounds grounds);
   void SetFoldedTwin(ValueId after, ValueId before, int64_t heads, Grounds grounds);
+  // Says that the heads of a value's twin, which was set as [B, N, S, D], are on two axes in the
+  // source: [B, N / G, G, S, D], with G = `groups`.
+  void SplitHeads(ValueId after, int64_t groups) { split_[after] = groups; }
   // Sets a twin that is [B, N, S, D] in one model and [B, S, N * D] in the other, with D = `size`.
   void SetJoinedTwin(ValueId after, ValueId before, sym::Expr size, Grounds grounds);
   // Sets a twin that is [B, N / G, G * S, D] in the converted model and [B, S, N * D] in the
@@ -199,6 +202,7 @@ class Correspondence {
   absl::flat_hash_map<ValueId, Past> pasts_;
   absl::flat_hash_map<ValueId, ValueId> twins_;
   absl::flat_hash_map<ValueId, int64_t> folded_;  // by converted value: N of a folded twin
+  absl::flat_hash_map<ValueId, int64_t> split_;   // by converted value: G of SplitHeads
   struct Stack {
     int64_t groups = 1;
     sym::Expr tokens = nullptr;

@@ -153,6 +153,12 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
       args[1] = pool.Add(pool.Mul(args[1], pool.Integer(groups)), g);
       args[2] = pool.Sub(args[2], pool.Mul(g, tokens));
     }
+    if (const auto split = split_.find(source); split != split_.end() && args.size() == 4) {
+      const Expr size = pool.Integer(split->second);
+      const Expr key_head = pool.FloorDiv(args[1], size, facts);
+      args.insert(args.begin() + 2, pool.Sub(args[1], pool.Mul(key_head, size)));
+      args[1] = key_head;
+    }
     if (const auto join = joined_.find(source); join != joined_.end()) {
       const Expr size = join->second;
       if (args.size() == 4) {

@@ -367,7 +367,7 @@ class Prover {
   }
 
   // Sets the twin of an attention's result. In either model heads may be folded into the batch,
-  // joined on the last axis, or be rows of one head.
+  // joined on the last axis, or be rows of one head; in the source they may be on two axes.
   void SetTwin(ValueId mine, ValueId theirs, const AttentionReading& before,
                const AttentionReading& after, Grounds grounds) {
     const int64_t groups = attention_facts_.GroupsOf(before, after).value_or(1);
@@ -392,6 +392,10 @@ class Prover {
                             std::move(grounds));
     } else {
       twins_.SetTwin(mine, theirs, Sameness::kWhole, std::move(grounds));
+    }
+    const std::vector<Expr>& shape = forms_.Of(theirs).shape;
+    if (shape.size() == 5 && shape[2]->kind() == sym::Kind::kInteger) {
+      twins_.SplitHeads(mine, shape[2]->value());
     }
   }
 

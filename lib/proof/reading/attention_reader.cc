@@ -37,12 +37,18 @@ bool AttentionReader::Fail(std::string why) {
 }
 
 bool AttentionReader::IsRank(const sym::Form& form) const {
-  return form.known_rank && (form.shape.size() == 4 || (form.shape.size() == 3 && heads_ > 0));
+  if (!form.known_rank) return false;
+  return form.shape.size() == 4 || (form.shape.size() == 3 && heads_ > 0) || form.shape.size() == 5;
 }
 
 std::vector<Expr> AttentionReader::Front(size_t rank) {
   const Expr b = pool_.Index(0), h = pool_.Index(1);
   if (rank == 4) return {b, h};
+  if (rank == 5) {
+    const Expr size = pool_.Integer(group_);
+    const Expr key_head = pool_.FloorDiv(h, size, r_.extents);
+    return {b, key_head, pool_.Sub(h, pool_.Mul(key_head, size))};
+  }
   return {pool_.Add(pool_.Mul(b, pool_.Integer(heads_)), h)};
 }
 

@@ -138,6 +138,7 @@ class AttentionReader {
   const Graph& graph_;
   sym::Pool& pool_;
   int64_t heads_;
+  int64_t group_ = 1;          // of values of rank 5, [B, N / G, G, S, D]: G
   bool has_sink_key_ = false;  // the last key of an operator is that of a sink
   AttentionReading r_;
   // The multiplications of the scores, from the softmax back to the product or the tanh.

@@ -11,9 +11,9 @@
 namespace kvlift {
 
 // Reads the attention that computes `result`: [B, N, S, D], or [B, S, N * D] from an Attention
-// operator. With `heads` > 0, N = heads, the result and the operands of its two matrix products may
-// also be [B * N, S, D]. Sets `why_not` if the nodes do not have the form above. Source: ONNX
-// Attention-24.
+// operator. The result and the operands of its two matrix products may also be
+// [B, N / G, G, S, D], with numbers for N / G and G, and with `heads` > 0, N = heads, [B * N, S,
+// D]. Sets `why_not` if the nodes do not have the form above. Source: ONNX Attention-24.
 AttentionReading ReadAttention(sym::Forms& forms, ValueId result, int64_t heads = 0);
 
 }  // namespace kvlift

@@ -1,4 +1,6 @@
 // The part of AttentionReader that reads the nodes around a softmax.
+#include <algorithm>
+
 #include "proof/lemmas/mask_split.h"
 #include "proof/lemmas/names.h"
 #include "proof/lemmas/nan_guard.h"
@@ -202,6 +204,8 @@ bool AttentionReader::ReadFirstProduct(NodeId n, Expr e) {
 
 bool AttentionReader::SamePlace(absl::Span<const Expr> args, absl::Span<const Expr> here) const {
   if (args.size() != here.size()) return false;
+  constexpr size_t kGrouped = 5;
+  if (args.size() == kGrouped) return std::equal(args.begin(), args.end(), here.begin());
   // 0 unless heads are folded into the batch.
   const size_t more = r_.extents.extents.size() - args.size();
   for (size_t k = 0; k < args.size(); ++k) {
@@ -220,6 +224,15 @@ bool AttentionReader::ReadProducts(NodeId node) {
   }
   const size_t rank = weights.shape.size();
   r_.extents.extents = weights.shape;
+  if (rank == 5) {
+    const Expr key_heads = weights.shape[1], size = weights.shape[2];
+    if (key_heads->kind() != Kind::kInteger || size->kind() != Kind::kInteger) {
+      return Fail("the sizes of its groups are no numbers");
+    }
+    group_ = size->value();
+    r_.extents.extents[1] = pool_.Mul(key_heads, size);
+    r_.extents.extents.erase(r_.extents.extents.begin() + 2);
+  }
   if (rank == 3) {
     const Expr heads = pool_.Integer(heads_);
     r_.extents.extents[0] = pool_.FloorDiv(weights.shape[0], heads, Facts{});

@@ -63,7 +63,10 @@ NodeBuilder::Attributes AttentionEmitter::AttributesOf(const AttentionSite& site
 std::string AttentionEmitter::Query(const AttentionSite& site, const PlannedAttention& planned) {
   std::string query = s_.graph.name(site.query);
   if (const std::vector<Expr>& shape = s_.forms.Of(site.query).shape; shape.size() != 4) {
-    if (shape[0]->is_integer(site.q_heads)) {
+    if (shape.size() > 4) {
+      const std::string by_head = s_.nodes.Int64s({0, site.q_heads, -1, site.head_dim});
+      query = s_.nodes.Add("Reshape", {query, by_head}, "query");
+    } else if (shape[0]->is_integer(site.q_heads)) {
       query = s_.nodes.Add("Unsqueeze", {query, s_.nodes.Int64s({0})}, "sequence");
     } else {
       const std::string heads = s_.nodes.Int64s({-1, site.q_heads}),
@@ -92,7 +95,9 @@ void AttentionEmitter::EmitResult(const AttentionSite& site, const PlannedAttent
                                   NodeBuilder::Attributes attributes) {
   NodeBuilder& nodes = s_.nodes;
   const std::string& output = s_.graph.name(s_.graph.outputs(site.node)[0]);
-  if (!IsBatchTimesHeads(site) && !planned.groups_as_tokens && !planned.heads_in_last_axis) {
+  const HeadAxes axes = HeadAxesOf(site);
+  const bool on_an_axis = std::holds_alternative<HeadsOnAnAxis>(axes);
+  if (on_an_axis && !planned.groups_as_tokens && !planned.heads_in_last_axis) {
     nodes.AddNamed("Attention", inputs, role, output, std::move(attributes));
     return;
   }
@@ -105,7 +110,10 @@ void AttentionEmitter::EmitResult(const AttentionSite& site, const PlannedAttent
     return;
   }
   std::string shape = nodes.Int64s({0, site.q_heads, -1, site.v_head_dim});
-  if (IsBatchTimesHeads(site)) {
+  if (const auto* by_group = std::get_if<HeadsByGroup>(&axes)) {
+    const int64_t groups = by_group->groups;
+    shape = nodes.Int64s({0, site.q_heads / groups, groups, -1, site.v_head_dim});
+  } else if (!on_an_axis) {
     const std::string rows = QueryExtent(site);
     shape = nodes.Add("Concat", {nodes.Int64s({-1}), rows, nodes.Int64s({site.v_head_dim})},
                       "shape", {MakeAttribute("axis", int64_t{0})});

@@ -245,7 +245,8 @@ bool AttentionJudge::IsWhole(const CacheUpdate& update, const CacheView& view,
 
 // Returns true if queries, keys, values and the result are 3-D, for targets with 3-D caches.
 bool AttentionJudge::HasHeadsInLastAxis(const AttentionSite& site) const {
-  if (s_.options.layout != Layout::kHeadsInLastAxis || IsBatchTimesHeads(site)) return false;
+  const bool on_an_axis = std::holds_alternative<HeadsOnAnAxis>(HeadAxesOf(site));
+  if (s_.options.layout != Layout::kHeadsInLastAxis || !on_an_axis) return false;
   const PlannedCache& key = s_.caches[site.key.cache];
   const PlannedCache& value = s_.caches[site.value.cache];
   const auto three = [](const PlannedCache& cache) {

@@ -4,11 +4,9 @@
 
 namespace kvlift {
 
-bool IsBatchTimesHeads(const AttentionSite& site) {
-  return std::visit(
-      Overloaded{[](const AttentionOperator&) { return false; },
-                 [](const AttentionSpelledOut& spelled) { return spelled.batch_times_heads; }},
-      site.spelling);
+HeadAxes HeadAxesOf(const AttentionSite& site) {
+  const auto* spelled = std::get_if<AttentionSpelledOut>(&site.spelling);
+  return spelled == nullptr ? HeadsOnAnAxis() : spelled->heads;
 }
 
 bool GivesZeroWithoutKeys(const AttentionSite& site) {
@@ -24,7 +22,11 @@ std::vector<sym::Expr> QueryShape(sym::Forms& forms, const AttentionSite& site) 
   if (shape.size() == 4) return shape;
   sym::Pool& pool = forms.pool();
   const sym::Expr heads = pool.Integer(site.q_heads);
-  shape[0] = pool.FloorDiv(shape[0], heads, {});
+  if (shape.size() == 3) {
+    shape[0] = pool.FloorDiv(shape[0], heads, {});
+  } else {
+    shape.erase(shape.begin() + 1, shape.begin() + 3);
+  }
   shape.insert(shape.begin() + 1, heads);
   return shape;
 }

@@ -80,19 +80,27 @@ struct AttentionOperator {
   bool states_length = false;  // it is given nonpad_kv_seqlen; a query without visible keys gives 0
 };
 
+// Where the heads of operands and results are.
+struct HeadsOnAnAxis {};  // [B, N, S, D]
+struct HeadsInBatch {};   // [B*N, S, D]
+struct HeadsByGroup {
+  int64_t groups = 1;
+};  // [B, N / G, G, S, D], G = `groups`
+using HeadAxes = std::variant<HeadsOnAnAxis, HeadsInBatch, HeadsByGroup>;
+
 // The source spells the attention out: MatMul, Softmax, MatMul.
 struct AttentionSpelledOut {
-  bool batch_times_heads = false;  // the result is [B*N, S, Dv]; otherwise it is [B, N, S, Dv]
-  int32_t product_type = 0;        // onnx TensorProto::DataType of q k^T
-  double operand_scale = 1;        // the part of the scale that is applied to queries and keys
-  bool nan_guard = false;          // a row of NaN, as of a fully masked query, is replaced by 0
+  HeadAxes heads;            // of the result
+  int32_t product_type = 0;  // onnx TensorProto::DataType of q k^T
+  double operand_scale = 1;  // the part of the scale that is applied to queries and keys
+  bool nan_guard = false;    // a row of NaN, as of a fully masked query, is replaced by 0
 };
 
 // softmax(softcap(scale * q k^T) + biases + mask) v, with k and v read from caches. With a sink,
 // the softmax has the scores of one more key, which is visible to all queries and whose value is 0.
 struct AttentionSite {
   NodeId node = kNoNode;     // its output 0, with a row for each query, is replaced
-  ValueId query = kNoValue;  // [B, N, S, D] or [B*N, S, D]; not yet scaled
+  ValueId query = kNoValue;  // with any HeadAxes; not yet scaled
   CacheOperand key, value;
   int64_t q_heads = 0, head_dim = 0, v_head_dim = 0;  // N, D, Dv; Nk is key.view.heads
   double scale = 0;
@@ -106,8 +114,8 @@ struct AttentionSite {
   std::vector<NodeId> nodes;  // the source's nodes that the site stands for
 };
 
-// Returns true if the result of the site is [B*N, S, Dv].
-bool IsBatchTimesHeads(const AttentionSite& site);
+// Returns where the heads of the site's result are.
+HeadAxes HeadAxesOf(const AttentionSite& site);
 // Returns true if the source gives 0 for a query without visible keys: behind a guard against NaN,
 // or because only a sink is left. It may give another number, or NaN, if this returns false.
 bool GivesZeroWithoutKeys(const AttentionSite& site);

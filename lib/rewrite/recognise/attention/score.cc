@@ -170,7 +170,9 @@ class ScoreReader {
   // If n adds a value to scores that can be read: returns those scores, with the value as a bias.
   ScoreResult ReadBias(NodeId n, Expr e) {
     const Graph& graph = forms_.graph();
-    const bool fits = graph.Is(n, "Add") && factor_ == 1.0 && score_.softcap == 0;
+    // A bias over heads on two axes would have to be moved.
+    const bool fits =
+        graph.Is(n, "Add") && factor_ == 1.0 && score_.softcap == 0 && e->args().size() <= 4;
     for (int k = 0; fits && k < 2 && score_.biases.size() < kMaxBiases; ++k) {
       const ValueId bias = graph.inputs(n)[k];
       const Expr added = BroadcastOperand(forms_, bias, e->args(), facts_);
