@@ -112,6 +112,8 @@ Probabilities ReadProbabilities(sym::Forms& forms, Expr e, const sym::Facts& fac
     if (n == kNoNode) return {};
     p.nodes.push_back(n);
     if (const auto softmax = sym::ReadRowSoftmax(forms, n)) {
+      const bool wide = sym::KeepsSmallWeights(forms.ElementType(graph.outputs(n)[0]));
+      if (p.keep != nullptr && !(wide && p.roundings.empty())) return {};
       p.softmax = n;
       p.scores = softmax->scores;
       p.args.assign(e->args().begin(), e->args().end());

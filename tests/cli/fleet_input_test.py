@@ -37,6 +37,16 @@ class Lists(Case):
         self.assertEqual([line["outcome"] for line in lines],
                          ["clean", "clean", "invalid", "clean", "clean"])
 
+    def test_link_to_a_missing_file_is_a_model_that_cannot_be_opened(self):
+        folder = self.dir / "folder"
+        folder.mkdir()
+        shutil.copy(GOOD, folder / "a.onnx")
+        (folder / "b.onnx").symlink_to(self.dir / "no_blob")
+        self.run_fleet(1, "check", folder, "-o", self.out)
+        lines = results(self.out)
+        self.assertEqual([line["model"] for line in lines], ["a.onnx", "b.onnx"])
+        self.assertEqual([line["outcome"] for line in lines], ["clean", "invalid"])
+
     def test_several_graphs_of_a_model_are_refused(self):
         path = self.list_of(str(GOOD))
         done = self.run_fleet(2, "convert", path, "-o", self.out, "--", "--max-seq-len", "64",

@@ -126,6 +126,32 @@ TEST(LookedThrough, AMaskBehindTheSoftmaxIs) {
   EXPECT_NE(Unproved(with("left", "last", "shown")), "") << "the guard tests another number";
 }
 
+// Half types lose weights that are small beside those of hidden keys.
+TEST(LookedThrough, AMaskBehindTheSoftmaxInHalfPrecisionIsNot) {
+  const TextChanges constants = {{"float none0 = {0}", "float none0 = {0}, int64[1] last = {-1}"}};
+  for (const int type : {10, 16}) {
+    for (const bool in_softmax : {false, true}) {
+      TextChanges changes = constants;
+      const std::string softmax =
+          in_softmax ? fmt::format(
+                           "half0 = Cast<to = {}>(masked)\n"
+                           "  half1 = Softmax<axis = -1>(half0)\n"
+                           "  all = Cast<to = 1>(half1)\n  shown = Cast<to = 1>(sees)\n",
+                           type)
+                     : fmt::format(
+                           "whole = Softmax<axis = -1>(masked)\n"
+                           "  all = Cast<to = {0}>(whole)\n  shown = Cast<to = {0}>(sees)\n",
+                           type);
+      changes.emplace_back(kProbs, softmax +
+                                       "  left = Mul(all, shown)\n"
+                                       "  total = ReduceSum(left, last)\n"
+                                       "  shares = Div(left, total)\n"
+                                       "  probs = Cast<to = 1>(shares)");
+      EXPECT_NE(Unproved(WithSource(changes)), "") << type << in_softmax;
+    }
+  }
+}
+
 TEST(LookedThrough, DropoutOutsideTrainingIs) {
   const TextChanges constants = {{"float none0 = {0}",
                                   "float none0 = {0}, float half = {0.5}, bool on = {1}, "

@@ -9,6 +9,22 @@
 namespace kvlift::testing {
 namespace {
 
+// An index that a condition guards is assumed to lie inside only where it is read.
+TEST(FormsMovement, GuardedIndicesAreAssumedWhereTheyAreRead) {
+  const std::string signature = "(float[N] x, int64[1] p) => (float[K] y)";
+  const std::string body =
+      "zero = Constant <value = int64 {0}> ()\none = Constant <value = int64 {1}> ()\n"
+      "nine = Constant <value = int64 {9}> ()\nslots = Range (zero, nine, one)\n"
+      "row = Sub (slots, p)\n";
+  FormsOfText guarded(ModelText(signature, body + "there = LessOrEqual (p, slots)\n"
+                                                  "at = Where (there, row, zero)\n"
+                                                  "y = Gather (x, at)"));
+  guarded.Of("y");
+  for (const sym::Assumption& assumption : guarded.forms().assumptions()) {
+    EXPECT_NE(assumption.reason, sym::AssumptionReason::kInside) << assumption.text;
+  }
+}
+
 TEST(FormsMovement, GrowingConcat) {
   FormsOfText m(ModelText("(float[B,2,P,4] past, float[B,2,S,4] k) => (float[B,2,T,4] y)",
                           "y = Concat <axis = -2> (past, k)"));
@@ -215,7 +231,8 @@ TEST(FormsConstants, Patterns) {
                           "tril = Constant <value = bool[3,3] {1,0,0,1,1,0,1,1,1}> ()\n"
                           "triu = Constant <value = float[1,3,3] {0,-5,-5,0,0,-5,0,0,0}> ()\n"
                           "same = Constant <value = float[2,2] {3,3,3,3}> ()\n"
-                          "weights = Constant <value = float[3] {1,3,2}> ()\n"
+                          "whole = Constant <value = float[3] {1,3,2}> ()\n"
+                          "weights = Constant <value = float[3] {1,3.5,2}> ()\n"
                           "y = Identity (up)"));
   EXPECT_EQ(m.Element("up"), "i0");
   EXPECT_EQ(m.Element("groups"), "i0 div 3");
@@ -223,6 +240,7 @@ TEST(FormsConstants, Patterns) {
   EXPECT_EQ(m.Element("tril"), "i1 <= i0");
   EXPECT_EQ(m.Element("triu"), "i2 <= i1 ? 0 : -5");
   EXPECT_EQ(m.Element("same"), "3");
+  EXPECT_EQ(m.Element("whole"), "i0 == 0 ? 1 : (i0 == 1 ? 3 : 2)");
   EXPECT_TRUE(m.Of("weights").opaque);
 }
 

@@ -141,7 +141,7 @@ int64_t CountConverted(const Reports& reports) {
 // Returns the entries of the ledger that say how far scores may reach. No precondition states them.
 std::string ScoreRangesText(const ProvedConversion& converted) {
   Assumptions ranges;
-  for (const Assumption& a : converted.proof.assumptions.all()) {
+  for (const Assumption& a : converted.conversion.manifest.assumptions.all()) {
     if (a.kind == AssumptionKind::kScoreRange) ranges.Add(a);
   }
   return LedgerText(ranges, /*verbose=*/false);

@@ -22,10 +22,8 @@ std::optional<sym::Renormalised> ReadRenormalisedWeights(sym::Forms& forms, sym:
 }
 
 Assumption VisibleKeysKeepWeight(const std::string& attention, int32_t type) {
-  // Half of the distance at which exp is no longer normal, rounded down.
-  const double most = type == onnx::TensorProto::DOUBLE    ? 350
-                      : type == onnx::TensorProto::FLOAT16 ? 4
-                                                           : 40;
+  // Half of the distance at which the weight of one key among 2^20 is no longer normal.
+  const double most = type == onnx::TensorProto::DOUBLE ? 340 : 36;
   return {AssumptionKind::kScoreRange, attention,
           fmt::format("each query of {0} sees a key that scores more than -{1}, and no hidden key "
                       "scores more than {1} before it is hidden",

@@ -11,9 +11,9 @@
 //   p[t] * m[t] / sum(p * m) = softmax of x over the keys that m leaves
 //
 // because the sum of the exponentials cancels. Side conditions: the sum is that of the same row;
-// the softmax has no sink, which would cancel as well; and the weights of the keys that are left do
-// not vanish beside those of the others, which enters the ledger: in float32, exp(d) is normal for
-// d >= -87.
+// the softmax has no sink, which would cancel as well; all of it is computed in float32 or float64;
+// and the weights of the keys that are left do not vanish beside those of the others, which enters
+// the ledger: in float32, exp(d) / 2^20 is normal for d >= -73, and no axis is longer than 2^20.
 #pragma once
 
 #include <cstdint>

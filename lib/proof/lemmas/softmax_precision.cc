@@ -1,6 +1,7 @@
 #include "proof/lemmas/softmax_precision.h"
 
 #include "sym/forms/keeps_value.h"
+#include "sym/forms/row_softmax.h"
 
 namespace kvlift {
 namespace {
@@ -23,7 +24,7 @@ bool ReadsSoftmax(sym::Forms& forms, NodeId node) {
     from = clears ? graph.producer(graph.inputs(from)[2]) : first;
   }
   for (int k = 0; from != kNoNode && k < kMostCasts; ++k) {
-    if (graph.Is(from, "Softmax")) return true;
+    if (sym::ReadRowSoftmax(forms, from)) return true;
     const ValueId operand = sym::ExactOperand(forms, from);
     from = operand == kNoValue ? kNoNode : graph.producer(operand);
   }

@@ -307,8 +307,10 @@ class Prover {
     if (after.why_not.empty() && !ReadsPast(after.key) && !ReadsPast(after.value)) return false;
     const std::string name = pair_.NameOf(result);
     const ValueId theirs = pair_.Before(name);
+    std::string unread;
     if (theirs != kNoValue) {
       const AttentionReading before = ReadAttention(forms_, theirs);
+      unread = before.why_not;
       if (before.why_not.empty() || !after.why_not.empty()) {
         ProveSame(name, result, theirs, before, after);
         return true;
@@ -333,7 +335,8 @@ class Prover {
       if (ProveSame(name, result, other->result, other->reading, after)) return true;
     }
     if (free.empty()) {
-      facts_.Add(name, "is the source's attention", "the source has no value of this name");
+      facts_.Add(name, "is the source's attention",
+                 theirs == kNoValue ? "the source has no value of this name" : unread);
     } else if (free.size() > 1) {
       facts_.Shorten(facts);
       ProveSame(name, result, free[0]->result, free[0]->reading, after);

@@ -38,7 +38,7 @@ ValueId AttentionReader::FindScores(Expr e, int32_t to, std::vector<Expr>* where
     }
     if (graph_.Is(n, "Softmax")) return kNoValue;  // over another axis
     Expr inner = Passed(e);
-    if (inner == nullptr && IsCastOfWeights(forms_, n, to)) {
+    if (inner == nullptr && !r_.renormalised && IsCastOfWeights(forms_, n, to)) {
       r_.grounds.AddLemma(lemmas::kSoftmaxPrecision);
       inner = At(graph_.inputs(n)[0], e->args());
     }
@@ -249,6 +249,9 @@ bool AttentionReader::ReadProducts(NodeId node) {
   const ValueId scores = WithoutMaximum(operand);
   if (!IsOverKeys(scores, where)) return Fail("its softmax is over other keys than are read");
   if (r_.renormalised && r_.sink != nullptr) return Fail("a mask behind its softmax ends its sink");
+  if (r_.renormalised && !sym::KeepsSmallWeights(forms_.ElementType(scores))) {
+    return Fail("a mask is behind a softmax in half precision");
+  }
   r_.softmax_type = forms_.ElementType(scores);
   if (!ReadScores(At(scores, where))) return false;
   Facts facts = r_.extents;

@@ -69,11 +69,12 @@ AttentionJudge::Objection AttentionJudge::JudgeMask(const MaskOfSite& mask) cons
   if (auto reason = JudgeColumns(mask)) return *std::move(reason);
   const bool biased = !mask.site.mask.biases.empty();
   if (mask.key.grows() && !HidesLater(s_, mask) && !(biased && MayHideLater(s_, mask.site.node))) {
-    return PlanRefusal{PlanRefusal::Cause::kModel,
-                       Reason("KV218",
-                              fmt::format("needs a mask that hides later tokens, found {}",
-                                          sym::ToString(mask.keep, &s_.graph)),
-                              mask.site)};
+    return PlanRefusal{
+        PlanRefusal::Cause::kModel,
+        Reason("KV218",
+               fmt::format("needs a mask that hides later tokens, found {}",
+                           mask.keep->is_integer(1) ? "none" : sym::ToString(mask.keep, &s_.graph)),
+               mask.site)};
   }
   if (KeepsRowsWithoutKeys(mask.site, s_.options) || SeesSomeKey(s_, mask)) return std::nullopt;
   Finding reason = Reason("KV228",

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "onnx/onnx_pb.h"
 #include "sym/forms/broadcast.h"
 #include "sym/forms/keeps_value.h"
 
@@ -63,6 +64,10 @@ ValueId WithoutMaximum(Forms& forms, ValueId value) {
   return IntAttribute(graph.node(reduction), "keepdims", 1) != 0 ? x : kNoValue;
 }
 
+bool KeepsSmallWeights(int32_t type) {
+  return type == onnx::TensorProto::FLOAT || type == onnx::TensorProto::DOUBLE;
+}
+
 std::optional<RowSoftmax> ReadRowSoftmax(Forms& forms, NodeId node) {
   const Graph& graph = forms.graph();
   if (graph.Is(node, "Softmax")) {
@@ -110,6 +115,7 @@ class RenormalisedReader {
     if (n == kNoNode || !graph_.Is(n, "Div")) return std::nullopt;
     at_.assign(element->args().begin(), element->args().end());
     rows_ = Unrenamed(graph_, graph_.inputs(n)[0]);
+    if (!KeepsSmallWeights(forms_.ElementType(rows_))) return std::nullopt;
     if (guard != nullptr && !IsPositive(guard)) return std::nullopt;
     Renormalised result;
     result.node = n;

@@ -24,6 +24,10 @@ struct RowSoftmax {
 // taken off, which overflows where a softmax does not. Source: ONNX Softmax-13, ReduceSum-13.
 std::optional<RowSoftmax> ReadRowSoftmax(Forms& forms, NodeId node);
 
+// Returns true for types (onnx TensorProto::DataType) in which weights of a softmax can be masked
+// and divided by their sum: half types lose those that are small beside others.
+bool KeepsSmallWeights(int32_t type);
+
 // A weight that was masked behind the softmax and divided by the sum of its row.
 struct Renormalised {
   Expr weight = nullptr;  // the element before the mask
@@ -34,8 +38,8 @@ struct Renormalised {
 
 // Reads an element of p * m / s, where m holds zeros and ones and s is the sum of p * m over the
 // last axis, and may be replaced by another number where it is 0. The quotient may stand in
-// Where(s > 0, ., 0). The products may be Where(c, p, 0). facts: the extents of the indices in
-// `element`. Returns nullopt for all other elements.
+// Where(s > 0, ., 0). The products may be Where(c, p, 0). They have a type of KeepsSmallWeights.
+// facts: the extents of the indices in `element`. Returns nullopt for all other elements.
 std::optional<Renormalised> ReadRenormalised(Forms& forms, Expr element, const Facts& facts);
 
 }  // namespace kvlift::sym

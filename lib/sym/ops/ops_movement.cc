@@ -9,18 +9,26 @@
 namespace kvlift::sym::internal {
 namespace {
 
+// An index that is taken to be >= 0 wherever `condition` holds.
+struct AssumedIndex {
+  Expr condition, index;
+};
+
 // Returns an index as ONNX reads it: negative values count from the end of the axis. An index that
-// the host gives is taken to be >= 0 and added to `assumed`.
+// the host gives is taken to be >= 0 where it is read, and added to `assumed`. `condition` says
+// where that is.
 Expr WrapIndex(OpContext& c, Expr index, Expr extent, const Facts& facts,
-               std::vector<Expr>* assumed) {
+               std::vector<AssumedIndex>* assumed, Expr condition = nullptr) {
   Pool& pool = c.pool();
+  if (condition == nullptr) condition = pool.True();
   if (index->kind() == Kind::kInteger) {
     return index->value() < 0 ? pool.Add(extent, index) : index;
   }
   if (index->kind() == Kind::kSelect) {
     const auto q = index->args();
-    return c.engine().Select(q[0], WrapIndex(c, q[1], extent, facts, assumed),
-                             WrapIndex(c, q[2], extent, facts, assumed));
+    const Expr yes = pool.And(condition, q[0]), no = pool.And(condition, pool.Not(q[0]));
+    return c.engine().Select(q[0], WrapIndex(c, q[1], extent, facts, assumed, yes),
+                             WrapIndex(c, q[2], extent, facts, assumed, no));
   }
   const Interval range = c.engine().RangeOf(index, facts);
   if (NonNegative(pool, index, facts) || range.low >= 0) return index;
@@ -34,8 +42,24 @@ Expr WrapIndex(OpContext& c, Expr index, Expr extent, const Facts& facts,
     const Expr negative = pool.Lt(index, pool.Integer(0), facts);
     return c.engine().Select(negative, pool.Add(extent, index), index);
   }
-  assumed->push_back(index);
+  assumed->push_back({condition, index});
   return index;
+}
+
+// Takes the indices to be >= 0 where they are read.
+void AssumeInside(OpContext& c, absl::Span<const AssumedIndex> assumed, const Facts& facts,
+                  std::string_view why) {
+  Pool& pool = c.pool();
+  for (const AssumedIndex& read : assumed) {
+    if (read.condition->is_integer(1)) {
+      c.AssumeNonNegative(AssumptionReason::kInside, read.index, facts, why);
+      continue;
+    }
+    const Expr inside = pool.Le(pool.Integer(0), read.index, facts);
+    const Expr given = pool.Assume(inside, read.condition, true, facts);
+    if (given->is_integer(1)) continue;
+    c.Assume(AssumptionReason::kInside, pool.Or(pool.Not(read.condition), given), why);
+  }
 }
 
 // Returns the largest value of e over all indices; null if it cannot be determined.
@@ -79,14 +103,12 @@ Expr TellRowsApart(OpContext& c, Expr e, const Facts& facts) {
 // Returns the element of x at indices that may be selects. `assumed` has the indices that were
 // taken to be >= 0.
 Expr ReadAt(OpContext& c, const Value& x, std::vector<Expr> own, const Facts& facts,
-            absl::Span<const Expr> assumed = {}) {
+            absl::Span<const AssumedIndex> assumed = {}) {
   Engine& engine = c.engine();
   const Expr e = engine.Lift(std::move(own),
                              [&](absl::Span<const Expr> at) { return engine.At(x, at, facts); });
   if (e == nullptr || engine.HasDataDependentTableRead(e)) return nullptr;
-  for (Expr index : assumed) {
-    c.AssumeNonNegative(AssumptionReason::kInside, index, facts, "index");
-  }
+  AssumeInside(c, assumed, facts, "index");
   return TellRowsApart(c, e, facts);
 }
 
@@ -215,7 +237,7 @@ void OpGather(OpContext& c) {
     const Expr place = c.engine().At(index, ix.subspan(a, r), facts);
     if (place == nullptr) return nullptr;
     std::vector<Expr> own(ix.begin(), ix.begin() + a);
-    std::vector<Expr> assumed;
+    std::vector<AssumedIndex> assumed;
     own.push_back(WrapIndex(c, place, x.dim(a), facts, &assumed));
     own.insert(own.end(), ix.begin() + a + r, ix.end());
     return ReadAt(c, x, std::move(own), facts, assumed);
@@ -237,7 +259,8 @@ void OpGatherND(OpContext& c) {
   }
   out.insert(out.end(), x.form.shape.begin() + batch + width, x.form.shape.end());
   c.Set(0, std::move(out), [&](Indices ix, const Facts& facts) -> Expr {
-    std::vector<Expr> own(ix.begin(), ix.begin() + batch), assumed;
+    std::vector<Expr> own(ix.begin(), ix.begin() + batch);
+    std::vector<AssumedIndex> assumed;
     for (int64_t k = 0; k < width; ++k) {
       std::vector<Expr> at(ix.begin(), ix.begin() + r);
       at.push_back(c.pool().Integer(k));
@@ -259,7 +282,8 @@ void OpGatherElements(OpContext& c) {
   c.Set(0, index.form.shape, [&](Indices ix, const Facts& facts) -> Expr {
     const Expr place = c.engine().At(index, ix, facts);
     if (place == nullptr) return nullptr;
-    std::vector<Expr> own(ix.begin(), ix.end()), assumed;
+    std::vector<Expr> own(ix.begin(), ix.end());
+    std::vector<AssumedIndex> assumed;
     own[*axis] = WrapIndex(c, place, x.dim(*axis), facts, &assumed);
     return ReadAt(c, x, std::move(own), facts, assumed);
   });
@@ -316,11 +340,9 @@ void OpOneHot(OpContext& c) {
     own.erase(own.begin() + *axis);
     const Expr raw = c.engine().At(index, own, facts);
     if (raw == nullptr || !c.engine().IsIntegral(raw)) return nullptr;
-    std::vector<Expr> assumed;
+    std::vector<AssumedIndex> assumed;
     const Expr place = WrapIndex(c, raw, depth->front(), facts, &assumed);
-    for (Expr e : assumed) {
-      c.AssumeNonNegative(AssumptionReason::kInside, e, facts, "index of a OneHot");
-    }
+    AssumeInside(c, assumed, facts, "index of a OneHot");
     return c.engine().Select(c.pool().Eq(place, ix[*axis], facts), (*values)[1], (*values)[0]);
   });
 }

@@ -220,7 +220,9 @@ absl::StatusOr<std::vector<std::string>> FindModels(const fs::path& folder,
     if (it->is_directory(unknown)) {
       // The results of an earlier run are no sources.
       if (fs::equivalent(it->path(), output, unknown) && !unknown) it.disable_recursion_pending();
-    } else if (it->path().extension() == ".onnx" && it->is_regular_file(unknown)) {
+    } else if (it->path().extension() == ".onnx" &&
+               (it->is_regular_file(unknown) || it->is_symlink(unknown))) {
+      // A link that leads nowhere is a model that cannot be opened.
       found.push_back(it->path().lexically_relative(folder).string());
     }
   }

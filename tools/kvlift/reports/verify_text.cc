@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "absl/strings/str_replace.h"
 #include "base/escape.h"
 #include "contract/words.h"
 #include "fmt/format.h"
@@ -221,13 +222,23 @@ std::string VerdictLine(const VerifyReport& r, const Style& style) {
 
 }  // namespace
 
+namespace {
+
+// Returns what entries that are printed on one line have in common. They may be about different
+// layers, but scores of different sizes are different conditions.
+std::string PatternOf(const Assumption& entry) {
+  if (entry.kind != AssumptionKind::kScoreRange) return NamePattern(entry.condition);
+  return absl::StrReplaceAll(entry.condition, {{entry.subject, NamePattern(entry.subject)}});
+}
+
+}  // namespace
+
 std::string LedgerText(const Assumptions& ledger, bool verbose) {
   std::vector<std::pair<bool, std::vector<std::string>>> lines;  // whether checked, conditions
   std::map<std::pair<bool, std::string>, size_t> places;
   for (const Assumption& a : ledger.all()) {
     if (a.checked && !verbose) continue;
-    const auto [it, added] =
-        places.try_emplace({a.checked, NamePattern(a.condition)}, lines.size());
+    const auto [it, added] = places.try_emplace({a.checked, PatternOf(a)}, lines.size());
     if (added) lines.emplace_back(a.checked, std::vector<std::string>());
     lines[it->second].second.push_back(a.condition);
   }
