@@ -181,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(
         "attention_op_own_valid_length", "attention_op_keep_weights",
         "decomposed_attention_bias_folded", "decomposed_attention_repeat_by_concat",
         "fixed_buffer_larger_batch", "decomposed_attention_keep_heads_interleaved",
-        "decomposed_attention_keep_keys_computed", "decomposed_attention_keep_rank5",
+        "decomposed_attention_keep_keys_computed", "decomposed_attention_heads_by_group",
         "decomposed_attention_keep_scores_computed",
         "decomposed_attention_keep_softmax_written_out", "decomposed_attention_keep_values_scaled",
         "decomposed_attention_mask_computed", "decomposed_attention_mask_input",

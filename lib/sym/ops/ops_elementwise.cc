@@ -199,23 +199,22 @@ class Arithmetic {
   Taken* taken_;
 };
 
-// Returns true if `is` holds for all nodes that read v, also behind Identity nodes, and there are
-// some.
+// Returns true if `is` holds for a node that reads v, also behind Identity nodes.
 template <typename Is>
-bool AllReaders(const Graph& graph, ValueId v, const Is& is) {
-  bool some = false;
+bool SomeReader(const Graph& graph, ValueId v, const Is& is) {
   for (std::vector<ValueId> open = {v}; !open.empty();) {
     const ValueId read = open.back();
     open.pop_back();
     for (const Use& use : graph.uses(read)) {
-      if (use.kind != Use::Kind::kNodeInput) return false;
-      const bool passes = graph.Is(use.node, "Identity");
-      if (passes) open.push_back(graph.outputs(use.node)[0]);
-      if (!passes && !is(use.node)) return false;
-      some = some || !passes;
+      if (use.kind != Use::Kind::kNodeInput) continue;
+      if (graph.Is(use.node, "Identity")) {
+        open.push_back(graph.outputs(use.node)[0]);
+      } else if (is(use.node)) {
+        return true;
+      }
     }
   }
-  return some;
+  return false;
 }
 
 // Returns true if v is a product, or a product of matrices behind nodes that arrange its elements.
@@ -236,12 +235,12 @@ bool IsProduct(const Graph& graph, ValueId v) {
   return false;
 }
 
-// Returns true if the node is a product that is only added to other products, or to products of
+// Returns true if the node is a product that is added to another product, or to a product of
 // matrices: a blend, such as old * (1 - hot) + new * hot.
 bool IsPartOfBlend(OpContext& c) {
   const Graph& graph = c.engine().graph();
   if (c.op() != "Mul" || c.output(0) == kNoValue) return false;
-  return AllReaders(graph, c.output(0), [&](NodeId reader) {
+  return SomeReader(graph, c.output(0), [&](NodeId reader) {
     const auto inputs = graph.inputs(reader);
     return graph.Is(reader, "Add") && std::all_of(inputs.begin(), inputs.end(),
                                                   [&](ValueId v) { return IsProduct(graph, v); });
