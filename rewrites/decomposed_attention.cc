@@ -34,8 +34,9 @@ struct Probabilities {
   NodeId softmax = kNoNode;
   ValueId scores = kNoValue;  // the operand of the softmax
   std::vector<Expr> args;
-  Expr keep =
-      nullptr;  // a predicate: no mask behind the softmax hides the key; null: there is none
+  // A predicate that says which keys a mask behind the softmax leaves visible; null if there is no
+  // such mask.
+  Expr keep = nullptr;
   bool nan_guard = false;
   Roundings roundings;
   std::vector<NodeId> nodes;

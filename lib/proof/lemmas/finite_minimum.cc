@@ -38,10 +38,15 @@ Assumption HiddenKeysScoreLow(const std::string& attention, const std::set<doubl
   constexpr double kBeyondAll = 1e30;  // beyond all scores of a working model
   const double distance = -*numbers.rbegin() - kNothing;
   const bool finite = distance > kBeyondAll;
-  return {finite ? AssumptionKind::kFinite : AssumptionKind::kScoreRange, attention,
+  return ScoresWithin(finite ? AssumptionKind::kFinite : AssumptionKind::kScoreRange, attention,
+                      finite ? kBeyondAll : distance / 2, sink);
+}
+
+Assumption ScoresWithin(AssumptionKind kind, const std::string& attention, double most, bool sink) {
+  return {kind, attention,
           fmt::format("each query of {0} sees a key{2} that scores more than -{1}, and no hidden "
                       "key scores more than {1} before it is hidden",
-                      attention, finite ? kBeyondAll : distance / 2, sink ? " or a sink" : ""),
+                      attention, most, sink ? " or a sink" : ""),
           AssumptionSource::kHost};
 }
 

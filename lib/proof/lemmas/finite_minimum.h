@@ -31,4 +31,8 @@ bool SeesAKey(sym::Pool& pool, sym::Expr visible, const sym::Facts& extents);
 Assumption HiddenKeysScoreLow(const std::string& attention, const std::set<double>& numbers,
                               bool sink);
 
+// Returns the ledger entry that each query of the attention sees a key, or if `sink` a sink, that
+// scores more than -most, and that no hidden key scores more than `most` before it is hidden.
+Assumption ScoresWithin(AssumptionKind kind, const std::string& attention, double most, bool sink);
+
 }  // namespace kvlift

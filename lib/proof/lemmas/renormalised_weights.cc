@@ -1,7 +1,7 @@
 #include "proof/lemmas/renormalised_weights.h"
 
-#include "fmt/format.h"
 #include "onnx/onnx_pb.h"
+#include "proof/lemmas/finite_minimum.h"
 #include "proof/lemmas/names.h"
 
 namespace kvlift {
@@ -24,11 +24,7 @@ std::optional<sym::Renormalised> ReadRenormalisedWeights(sym::Forms& forms, sym:
 Assumption VisibleKeysKeepWeight(const std::string& attention, int32_t type) {
   // Half of the distance at which the weight of one key among 2^20 is no longer normal.
   const double most = type == onnx::TensorProto::DOUBLE ? 340 : 36;
-  return {AssumptionKind::kScoreRange, attention,
-          fmt::format("each query of {0} sees a key that scores more than -{1}, and no hidden key "
-                      "scores more than {1} before it is hidden",
-                      attention, most),
-          AssumptionSource::kHost};
+  return ScoresWithin(AssumptionKind::kScoreRange, attention, most, /*sink=*/false);
 }
 
 }  // namespace kvlift

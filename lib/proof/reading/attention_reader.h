@@ -67,9 +67,10 @@ class AttentionReader {
   // Hides all keys for which `where` does not hold.
   void See(sym::Expr where, const std::set<double>& hidden_by);
 
-  // Finds the softmax that the left operand of the second product comes from. Returns its operand
-  // and sets `where` to the indices of its element; kNoValue if there is none. `to` is the type of
-  // that product.
+  // Finds the softmax that the element e of the second product's left operand comes from, and
+  // returns the operand of that softmax. Sets `where` to the indices of the softmax's element. `to`
+  // is the type (TensorProto::DataType) of the second product. Returns kNoValue if e comes from no
+  // softmax.
   ValueId FindScores(sym::Expr e, int32_t to, std::vector<sym::Expr>* where);
 
   // If e is a weight that was masked behind the softmax: hides the keys that the mask hides, and

@@ -21,7 +21,7 @@ void RenameSizes(const SizeNames& names, onnx::GraphProto* graph);
 
 // Returns new names for those sizes of graph inputs that an operator makes equal to another in
 // every run, as far as `forms` has computed the forms behind it: the name that an earlier input
-// declares. Empty if there are none.
+// declares. Returns an empty map if no two such sizes are made equal.
 SizeNames EqualNamesOf(const Forms& forms);
 
 }  // namespace kvlift::sym

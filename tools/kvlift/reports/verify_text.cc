@@ -220,10 +220,6 @@ std::string VerdictLine(const VerifyReport& r, const Style& style) {
                      r.controls.size(), other(excused, "excused"), other(unrun, "do not run"));
 }
 
-}  // namespace
-
-namespace {
-
 // Returns what entries that are printed on one line have in common. They may be about different
 // layers, but scores of different sizes are different conditions.
 std::string PatternOf(const Assumption& entry) {
