@@ -2,11 +2,21 @@ option(KVLIFT_UNITY "Compile the files of a folder in batches, which is quicker 
 
 # Lets KVLIFT_UNITY join the files of a target, whose names in anonymous namespaces must differ.
 # Files with compiler flags of their own stay alone, and so do those that match a pattern in ALONE.
+# With FOLDERS, the files whose path has one of these parts are a batch, and all others are one.
 function(kvlift_unity TARGET)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ALONE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ALONE;FOLDERS")
   set_target_properties(${TARGET} PROPERTIES
-    UNITY_BUILD ${KVLIFT_UNITY} UNITY_BUILD_BATCH_SIZE 40)
+    UNITY_BUILD ${KVLIFT_UNITY} UNITY_BUILD_BATCH_SIZE 100)
   get_target_property(srcs ${TARGET} SOURCES)
+  if(arg_FOLDERS)
+    set_target_properties(${TARGET} PROPERTIES UNITY_BUILD_MODE GROUP)
+    set_source_files_properties(${srcs} PROPERTIES UNITY_GROUP others)
+  endif()
+  foreach(folder IN LISTS arg_FOLDERS)
+    set(batch ${srcs})
+    list(FILTER batch INCLUDE REGEX "/${folder}/")
+    set_source_files_properties(${batch} PROPERTIES UNITY_GROUP ${folder})
+  endforeach()
   foreach(pattern IN LISTS arg_ALONE)
     set(alone ${srcs})
     list(FILTER alone INCLUDE REGEX "${pattern}")
@@ -14,16 +24,35 @@ function(kvlift_unity TARGET)
   endforeach()
 endfunction()
 
-# kvlift_library(NAME BRIEF SRCS... HDRS... DEPS... ALONE...) defines the library of one folder,
-# target kvlift_NAME. DEPS are names of other folders, or targets of other projects. A folder
-# without source files becomes an INTERFACE library. Files named *_avx2.cc, *_avx512.cc and
+# kvlift_library(NAME BRIEF SRCS... HDRS... DEPS... ALONE... FOLDERS... PLAIN...) defines the library
+# of one folder, target kvlift_NAME. DEPS are names of other folders, or targets of other projects. A
+# folder without source files becomes an INTERFACE library. Files named *_avx2.cc, *_avx512.cc and
 # *_vnni.cc are compiled for that instruction set and left out on other processors; their functions
 # are called by dispatch at run time only. BRIEF: with less optimisation (kvlift_brief), where no
-# time is spent.
+# time is spent. PLAIN: patterns of files for which that holds, while the others have all of it; they
+# are compiled by the target kvlift_NAME_plain.
 function(kvlift_library NAME)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH;BRIEF" "" "SRCS;HDRS;DEPS;ALONE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH;BRIEF" "" "SRCS;HDRS;DEPS;ALONE;FOLDERS;PLAIN")
   set(target kvlift_${NAME})
   kvlift_select_isa(arg_SRCS)
+  set(deps kvlift_deps)
+  foreach(dep IN LISTS arg_DEPS)
+    if(dep MATCHES "^[a-z]+$")
+      set(dep kvlift_${dep})
+    endif()
+    list(APPEND deps ${dep})
+  endforeach()
+  if(arg_PLAIN)
+    list(JOIN arg_PLAIN "|" pattern)
+    set(plain ${arg_SRCS})
+    list(FILTER plain INCLUDE REGEX "${pattern}")
+    list(FILTER arg_SRCS EXCLUDE REGEX "${pattern}")
+    add_library(${target}_plain OBJECT ${plain})
+    target_include_directories(${target}_plain PRIVATE ${CMAKE_SOURCE_DIR}/lib)
+    target_link_libraries(${target}_plain PRIVATE kvlift_strict kvlift_brief ${deps})
+    kvlift_unity(${target}_plain FOLDERS ${arg_FOLDERS})
+    list(APPEND arg_SRCS $<TARGET_OBJECTS:${target}_plain>)
+  endif()
   if(arg_SRCS)
     add_library(${target} STATIC ${arg_SRCS})
     set(scope PUBLIC)
@@ -34,7 +63,7 @@ function(kvlift_library NAME)
     if(arg_BRIEF)
       target_link_libraries(${target} PRIVATE kvlift_brief)
     endif()
-    kvlift_unity(${target} ALONE ${arg_ALONE})
+    kvlift_unity(${target} ALONE ${arg_ALONE} FOLDERS ${arg_FOLDERS})
   else()
     add_library(${target} INTERFACE)
     set(scope INTERFACE)
@@ -44,19 +73,13 @@ function(kvlift_library NAME)
   target_include_directories(${target} ${scope} $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/lib>)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${NAME})
   set_property(GLOBAL APPEND PROPERTY KVLIFT_LIBRARIES ${target})
-  target_link_libraries(${target} ${scope} kvlift_deps)
-  foreach(dep IN LISTS arg_DEPS)
-    if(dep MATCHES "^[a-z]+$")
-      set(dep kvlift_${dep})
-    endif()
-    target_link_libraries(${target} ${scope} ${dep})
-  endforeach()
+  target_link_libraries(${target} ${scope} ${deps})
 endfunction()
 
-# kvlift_folder(NAME BRIEF DEPS... ALONE...) calls kvlift_library with all files in the current
+# kvlift_folder(NAME BRIEF DEPS... ALONE... FOLDERS... PLAIN...) calls kvlift_library with all files in the current
 # folder and below it.
 function(kvlift_folder NAME)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH;BRIEF" "" "DEPS;ALONE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH;BRIEF" "" "DEPS;ALONE;FOLDERS;PLAIN")
   file(GLOB_RECURSE srcs CONFIGURE_DEPENDS *.cc)
   file(GLOB_RECURSE hdrs CONFIGURE_DEPENDS *.h)
   set(options)
@@ -65,24 +88,46 @@ function(kvlift_folder NAME)
       list(APPEND options ${option})
     endif()
   endforeach()
-  kvlift_library(${NAME} SRCS ${srcs} HDRS ${hdrs} DEPS ${arg_DEPS} ALONE ${arg_ALONE} ${options})
+  kvlift_library(${NAME} SRCS ${srcs} HDRS ${hdrs} DEPS ${arg_DEPS} ALONE ${arg_ALONE}
+                 FOLDERS ${arg_FOLDERS} PLAIN ${arg_PLAIN} ${options})
+endfunction()
+
+option(KVLIFT_HOST_ISA "Leave out kernels for instruction sets that this machine does not have" OFF)
+
+# Sets VARIABLE to the macros that the compiler predefines for the instruction sets of this machine,
+# or to those of all sets that have kernels.
+function(kvlift_isa_macros VARIABLE)
+  set(macros __AVX2__ __AVX512F__ __AVX512VNNI__)
+  if(KVLIFT_HOST_ISA)
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -march=native -dM -E -x c++ /dev/null
+                    OUTPUT_VARIABLE macros ERROR_QUIET)
+  endif()
+  set(${VARIABLE} "${macros}" PARENT_SCOPE)
 endfunction()
 
 # Sets the compiler flags of the sources that are written for one instruction set. Removes them from
-# the list VARIABLE on other processors.
+# the list VARIABLE on other processors. A file that is compiled without its flags offers no kernel.
 function(kvlift_select_isa VARIABLE)
   set(avx2 -mavx2 -mfma -mf16c)
   set(avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
   set(vnni ${avx512} -mavx512vnni)
+  set(avx2_macro __AVX2__)
+  set(avx512_macro __AVX512F__)
+  set(vnni_macro __AVX512VNNI__)
+  kvlift_isa_macros(macros)
   set(kept)
   foreach(src IN LISTS ${VARIABLE})
     if(src MATCHES "_(avx2|avx512|vnni)\\.cc$")
       set(flags ${${CMAKE_MATCH_1}})
+      set(macro ${${CMAKE_MATCH_1}_macro})
       if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         continue()
       endif()
-      set_source_files_properties(${src} PROPERTIES
-        COMPILE_OPTIONS "${flags}" SKIP_PRECOMPILE_HEADERS ON)
+      if(NOT "${macros}" MATCHES "${macro}")
+        set(flags)
+      endif()
+      set_source_files_properties(${src} PROPERTIES COMPILE_OPTIONS "${flags}"
+        SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
     list(APPEND kept ${src})
   endforeach()

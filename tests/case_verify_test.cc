@@ -37,9 +37,6 @@ std::string Summary(const VerifyReport& report) {
 const std::map<std::string, std::string>& OpenFacts() {
   constexpr char kOperators[] = "outside the attentions, the source's operators";
   static const auto* const facts = new std::map<std::string, std::string>{
-      // Neither an operator nor a name of a size says that the mask has as many rows as there are
-      // sequences: it is read as one row of numbers that is cut into B parts.
-      {"decomposed_attention_keep_mask_of_another_batch", "number of elements"},
       // The source's Softmax is one of opset 12 over several axes, which the conversion spells out
       // with Flatten and Reshape; the proof does not.
       {"decomposed_attention_keep_softmax_flattens", kOperators},

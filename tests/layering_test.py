@@ -9,7 +9,10 @@ import unittest
 ROOT = pathlib.Path(os.environ.get("KVLIFT_ROOT", pathlib.Path(__file__).parent.parent))
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
-DEPS = re.compile(r"kvlift_folder\((\w+)(?:\s+NO_PCH)?(?:\s+DEPS\s+([^)]*))?\)")
+DEPS = re.compile(r"kvlift_folder\((\w+)(?:\s+(?:NO_PCH|BRIEF))*(?:\s+DEPS\s+([^)]*))?")
+CONSTANT = re.compile(r"^(?:inline |static )?const(?:expr|init)? [\w:<>]+ (k[A-Z]\w*)", re.MULTILINE)
+ENUMERATORS = re.compile(r"^enum (?!class|struct)[^{;]*\{([^}]*)\}", re.MULTILINE)
+UNNAMED = re.compile(r"^namespace \{\n(.*?)^\}  // namespace\n", re.MULTILINE | re.DOTALL)
 MOST_SOURCES = 25  # in one folder
 # What only one place may do: pattern, where it may stand, what it is.
 RESERVED = [
@@ -80,6 +83,27 @@ def check_file(root, layers, room, path):
             yield f"{where}: include of a parent folder: {target}"
 
 
+def constants(text):
+    """The constants and enumerators that a text declares outside functions and classes."""
+    lists = " ".join(ENUMERATORS.findall(text))
+    return set(CONSTANT.findall(text)) | set(re.findall(r"\bk[A-Z]\w*", lists))
+
+
+def hidden_constants(root, layers):
+    """Files of a library may be compiled as one (KVLIFT_UNITY), where a constant of an unnamed
+    namespace would take the place of one that another file has from a header."""
+    declared = {}
+    for below, path in sources(root, layers):
+        if path.suffix == ".h":
+            names = declared.setdefault(below.split("/")[0], {})
+            names.update(dict.fromkeys(constants(path.read_text(encoding="utf-8")), below))
+    for below, path in sources(root, layers):
+        if path.suffix == ".cc":
+            parts = "".join(UNNAMED.findall(path.read_text(encoding="utf-8")))
+            for name in sorted(constants(parts) & declared.get(below.split("/")[0], {}).keys()):
+                yield f"lib/{below}: {name} hides that of {declared[below.split('/')[0]][name]}"
+
+
 def violations(root):
     layers = read_layers((root / "lib" / "LAYERS.txt").read_text(encoding="utf-8"))
     headers, counts = {}, {}
@@ -95,6 +119,7 @@ def violations(root):
     for folder, count in counts.items():
         if folder != root / "rewrites" and count > MOST_SOURCES:
             yield f"{folder.relative_to(root).as_posix()}: {count} sources in one folder"
+    yield from hidden_constants(root, layers)
     for cmake in sorted((root / "lib").glob("*/CMakeLists.txt")):
         for name, deps in DEPS.findall(cmake.read_text(encoding="utf-8")):
             rooms = [room for room in layers if room.split("/")[0] == name]
@@ -164,6 +189,17 @@ class SelfTest(unittest.TestCase):
         self.assertEqual(
             self.found({"lib/verify/CMakeLists.txt": "kvlift_folder(verify DEPS base rewrite)\n"}),
             ["lib/verify/CMakeLists.txt: verify may not link rewrite"])
+        brief = "kvlift_folder(verify BRIEF DEPS base rewrite\n  ALONE \"/(a|b)/\")\n"
+        self.assertEqual(self.found({"lib/verify/CMakeLists.txt": brief}),
+                         ["lib/verify/CMakeLists.txt: verify may not link rewrite"])
+
+    def test_hidden_constant(self):
+        header = "#pragma once\nenum Input { kQuery, kPastKey = 3 };\nconstexpr int kMost = 8;\n"
+        unnamed = "namespace {\nenum Other { kBias, kPastKey };\nconstexpr int kMost = 4;\n"
+        unnamed += "}  // namespace\n"
+        self.assertEqual(
+            self.found({"lib/ir/a.h": header, "lib/ir/b.cc": unnamed, "lib/rewrite/c.cc": unnamed}),
+            ["lib/ir/b.cc: kMost hides that of ir/a.h", "lib/ir/b.cc: kPastKey hides that of ir/a.h"])
 
     def test_unknown_folder(self):
         self.assertEqual(self.found({"lib/extra/a.cc": ""}),

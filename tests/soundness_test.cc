@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "contract/manifest_json.h"
 #include "gtest/gtest.h"
 #include "onnxio/model/model.h"
 #include "proof/prove/prove_conversion.h"

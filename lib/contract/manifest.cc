@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/overloaded.h"
+#include "contract/manifest_json.h"
 #include "contract/manifest_text.h"
 #include "contract/words.h"
 

@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "contract/assumptions.h"
 #include "contract/manifest_entries.h"
-#include "nlohmann/json.hpp"
 #include "onnx/onnx_pb.h"
 
 namespace kvlift {
@@ -161,16 +160,11 @@ struct Manifest {
 // Returns true if rows wrap around the end of the cache's buffer.
 bool IsCircular(const Manifest& manifest, const ManifestCache& cache);
 
-// Returns a manifest as JSON. Keys that the schema does not require are left out if their value is
-// absent or empty.
-nlohmann::ordered_json ToJson(const Manifest& manifest);
 // Parses the text of a manifest. Returns InvalidArgument, with the name of the key, if the text is
 // not JSON, the schema is another one, or a key that is required is missing, has the wrong type or
 // an unknown value. Keys that are not known are ignored. Does not compare the manifest with a
 // model.
 absl::StatusOr<Manifest> ManifestFromJson(std::string_view text);
-// Returns a list of assumptions as JSON, as manifests and `verify --json` have it.
-nlohmann::ordered_json ToJson(absl::Span<const Assumption> assumptions);
 // Stores the schema's name and the whole manifest in metadata_props of the model, under keys that
 // start with "kvlift.". Removes older properties with such keys.
 void StampMetadata(const Manifest& manifest, onnx::ModelProto* model);

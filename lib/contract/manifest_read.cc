@@ -14,6 +14,7 @@
 #include "contract/words.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "nlohmann/json.hpp"
 
 namespace kvlift {
 namespace {

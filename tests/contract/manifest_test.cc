@@ -1,5 +1,6 @@
 // LIBS: contract
 #include "contract/manifest.h"
+#include "contract/manifest_json.h"
 
 #include <set>
 #include <string>
@@ -9,6 +10,7 @@
 #include "contract/words.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 namespace kvlift {
 namespace {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "contract/manifest_json.h"
 #include "contract/words.h"
 #include "fmt/format.h"
 #include "onnxio/model/functional_form.h"

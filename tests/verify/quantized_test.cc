@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "contract/manifest_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "support/models.h"

@@ -82,8 +82,11 @@ build_onnx() {
   local target=$1 work=$2 archive cmake log
   log=$(cache_dir)/onnx-build.log
   say "build ONNX $ONNX_VERSION, once, some minutes (log: $log)"
-  archive=$(onnx_archive "$work")
-  cmake=$(new_cmake "$work")
+  new_cmake "$work/for_cmake" >"$work/cmake" &
+  cmake=$!
+  archive=$(onnx_archive "$work/for_archive")
+  wait "$cmake"
+  cmake=$(<"$work/cmake")
   tar -xzf "$archive" -C "$work"
   {
     "$cmake" -S "$work/onnx-$ONNX_VERSION" -B "$work/build" -G Ninja \

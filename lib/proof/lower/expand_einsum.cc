@@ -2,7 +2,9 @@
 // Transposes around it, so that attention is read whatever the order of its axes. Source: the text
 // of ONNX's Einsum.
 #include <algorithm>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -55,29 +57,43 @@ std::string Turned(const std::string& value, const std::string& from, const std:
 
 }  // namespace
 
-// Labels in front that all terms share in one order are read as they stand.
+// Labels in front that all terms share in one order are read as they stand. Where the left operand
+// alone has several labels, such as queries in groups, the last of them is that of the matrices'
+// rows; the right operand gets an axis of 1 for each of the others.
 bool Expander::Einsum(const onnx::NodeProto& node, Writer& w) {
   Equation e;
   if (!node.domain().empty() || node.input_size() != 2 || node.attribute_size() != 1 ||
       !Read(node.attribute(0).s(), &e)) {
     return false;
   }
+  // Several labels of one operand are rows of the left matrix, whichever operand it is.
+  const bool swapped =
+      LabelsOf(e.right, e.left, false).size() > LabelsOf(e.left, e.right, false).size();
+  if (swapped) std::swap(e.left, e.right);
   const std::string shared = LabelsOf(e.left, e.right, true);
   const std::string batch = LabelsOf(shared, e.result, true),
                     summed = LabelsOf(shared, e.result, false);
-  const std::string row = LabelsOf(e.left, e.right, false),
-                    column = LabelsOf(e.right, e.left, false);
-  const std::string made = batch + row + column;
-  const bool product = summed.size() == 1 && row.size() == 1 && column.size() == 1 &&
+  // Scores and weights have the batch in front, with the rows of matrices behind all others.
+  const bool by_result = e.result.starts_with(batch);
+  const std::string rows = by_result ? LabelsOf(LabelsOf(e.result, e.right, false), e.left, true)
+                                     : LabelsOf(LabelsOf(e.left, e.right, false), e.result, true);
+  const std::string column = LabelsOf(e.right, e.left, false);
+  const std::string made = batch + rows + column;
+  const bool product = summed.size() == 1 && !rows.empty() && column.size() == 1 &&
                        !batch.empty() && made.size() == e.result.size() &&
-                       LabelsOf(made, e.result, true) == made;
+                       LabelsOf(made, e.result, true) == made &&
+                       e.left.size() == batch.size() + rows.size() + 1;
   if (!product) return false;
-  const auto is_in_front = [&](const std::string& term) {
-    return term.compare(0, batch.size(), batch) == 0;
-  };
-  if (is_in_front(e.left) && is_in_front(e.right) && is_in_front(e.result)) return false;
-  const std::string left = Turned(node.input(0), e.left, batch + row + summed, "", w);
-  const std::string right = Turned(node.input(1), e.right, batch + summed + column, "", w);
+  const bool stands = e.left.starts_with(batch) && e.right.starts_with(batch) && by_result;
+  if (stands && rows.size() == 1) return false;
+  const std::string left =
+      Turned(node.input(swapped ? 1 : 0), e.left, batch + rows + summed, "", w);
+  std::string right = Turned(node.input(swapped ? 0 : 1), e.right, batch + summed + column, "", w);
+  if (rows.size() > 1) {
+    std::vector<int64_t> axes(rows.size() - 1);
+    std::iota(axes.begin(), axes.end(), batch.size());
+    right = w.Node("Unsqueeze", {right, w.Ints(axes)}).output(0);
+  }
   if (made == e.result) {
     w.Node("MatMul", {left, right}, node.output(0));
     return true;

@@ -102,7 +102,8 @@ void DeclareFixedSizes(onnx::ModelProto* source, onnx::ModelProto* result) {
 }
 
 // Gives sizes that operators in front of the source's presents make equal one name, which restricts
-// nothing.
+// nothing; and rows of matrices that the source reads as one row for each sequence the name of the
+// sequences, which the ledger's entry on sizes of one name says.
 void ShareEqualNames(const Manifest& relation, onnx::ModelProto* source) {
   const auto graph =
       Graph::Build(std::shared_ptr<const onnx::ModelProto>(source, [](const auto*) {}));
@@ -111,8 +112,9 @@ void ShareEqualNames(const Manifest& relation, onnx::ModelProto* source) {
   for (const ManifestCache& cache : relation.caches) {
     if (const ValueId v = graph->Find(cache.source.output); v != kNoValue) forms.Of(v);
   }
-  const sym::SizeNames names = sym::EqualNamesOf(forms);
-  sym::RenameSizes(names, source->mutable_graph());
+  const sym::SizeNames equal = sym::EqualNamesOf(forms), rows = sym::RowNamesOf(forms);
+  sym::RenameSizes(rows, source->mutable_graph());
+  sym::RenameSizes(equal, source->mutable_graph());
 }
 
 // The assumption under which forms decide that integers stay within their type (sym/forms/forms.h).

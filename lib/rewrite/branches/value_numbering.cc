@@ -14,7 +14,7 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
-constexpr int kMaxCases = 12;
+constexpr int kMaxSplits = 12;
 constexpr size_t kMaxPartners = 400;
 
 bool IsIn(const std::string& op, std::initializer_list<const char*> ops) {
@@ -337,7 +337,7 @@ bool Equivalence::Same(Expr a, Expr b) {
 
 bool Equivalence::SplitCases(Expr a, Expr b, int depth) {
   if (a == b) return true;
-  if (depth == kMaxCases) return false;
+  if (depth == kMaxSplits) return false;
   absl::flat_hash_set<Expr> seen;
   Expr condition = SomeCondition(a, &seen);
   if (condition == nullptr) condition = SomeCondition(b, &seen);

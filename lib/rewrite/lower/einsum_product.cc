@@ -1,7 +1,10 @@
 // An Einsum of two computed tensors that is a batched matrix product becomes Transpose and MatMul,
-// which attention rules read: "bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd".
+// which attention rules read: "bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd"; also with queries in groups,
+// "bqhgd,bkhd->bhgqk", "bhgqk,bkhd->bqhgd", where the keys are those of all groups.
 #include <algorithm>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -33,9 +36,16 @@ bool Read(std::string text, Equation* equation) {
 
 bool Has(const std::string& term, char letter) { return term.find(letter) != std::string::npos; }
 
-// The letters of a product of matrices [row, inner] and [inner, column], one per batch index.
+// Returns the number of letters that `term` has and `other` has not.
+size_t Alone(const std::string& term, const std::string& other) {
+  return std::count_if(term.begin(), term.end(), [&](char c) { return !Has(other, c); });
+}
+
+// The letters of a product of matrices [row, inner] and [inner, column], one per batch index. The
+// rows are those of the left operand alone; the last of them is that of the matrices, and each
+// index of the others has the same right matrix.
 struct Letters {
-  std::string batch, row, inner, column;
+  std::string batch, rows, inner, column;
 };
 
 Letters Sort(const Equation& e) {
@@ -44,13 +54,26 @@ Letters Sort(const Equation& e) {
     if (Has(e.a, c) && Has(e.b, c)) {
       letters.batch += c;
     } else {
-      (Has(e.a, c) ? letters.row : letters.column) += c;
+      (Has(e.a, c) ? letters.rows : letters.column) += c;
     }
   }
   for (char c : e.a) {
     if (!Has(e.out, c)) letters.inner += c;
   }
+  // Scores and weights have the batch in front, and then the rows of matrices behind all others.
+  if (!e.out.starts_with(letters.batch) && e.a.starts_with(letters.batch)) {
+    letters.rows.clear();
+    for (char c : e.a) {
+      if (Has(e.out, c) && !Has(e.b, c)) letters.rows += c;
+    }
+  }
   return letters;
+}
+
+bool IsProduct(const Equation& e, const Letters& of) {
+  return !of.batch.empty() && !of.rows.empty() && of.column.size() == 1 && of.inner.size() == 1 &&
+         Has(e.b, of.inner[0]) && e.a.size() == of.batch.size() + of.rows.size() + 1 &&
+         e.b.size() == of.batch.size() + 2;
 }
 
 std::vector<int64_t> Order(const std::string& from, const std::string& to) {
@@ -68,8 +91,8 @@ std::string Ordered(Lowering& l, const std::string& value, const std::string& fr
 // Returns true if the extents of a letter may differ: an Einsum broadcasts an extent of 1, MatMul
 // does not. Different extents count as such if one is never below the other; two symbols that
 // inputs declare do not.
-bool MayDiffer(Lowering& l, NodeId n, const Equation& e, char letter) {
-  const sym::Form &a = l.Form(n, 0), &b = l.Form(n, 1);
+bool MayDiffer(Lowering& l, NodeId n, const Equation& e, int left, char letter) {
+  const sym::Form &a = l.Form(n, left), &b = l.Form(n, 1 - left);
   if (!a.known_rank || !b.known_rank || a.shape.size() != e.a.size() ||
       b.shape.size() != e.b.size()) {
     return false;
@@ -90,16 +113,21 @@ bool LowerEinsumProduct(Lowering& l, NodeId n) {
   }
   Equation e;
   if (!Read(StringAttribute(graph.node(n), "equation", ""), &e)) return false;
+  // Several letters of one operand are rows of the left matrix, whichever operand it is.
+  const int left = Alone(e.b, e.a) > Alone(e.a, e.b) ? 1 : 0;
+  if (left == 1) std::swap(e.a, e.b);
   const Letters of = Sort(e);
-  const bool product = !of.batch.empty() && of.row.size() == 1 && of.column.size() == 1 &&
-                       of.inner.size() == 1 && Has(e.b, of.inner[0]) &&
-                       e.a.size() == of.batch.size() + 2 && e.b.size() == e.a.size();
-  if (!product || MayDiffer(l, n, e, of.inner[0])) return false;
+  if (!IsProduct(e, of) || MayDiffer(l, n, e, left, of.inner[0])) return false;
   l.Scope(n);
   l.patch().remove_nodes.insert(n);
-  const std::string a = Ordered(l, l.in(n, 0), e.a, of.batch + of.row + of.inner);
-  const std::string b = Ordered(l, l.in(n, 1), e.b, of.batch + of.inner + of.column);
-  const std::string made = of.batch + of.row + of.column;
+  const std::string a = Ordered(l, l.in(n, left), e.a, of.batch + of.rows + of.inner);
+  std::string b = Ordered(l, l.in(n, 1 - left), e.b, of.batch + of.inner + of.column);
+  if (of.rows.size() > 1) {
+    std::vector<int64_t> axes(of.rows.size() - 1);
+    std::iota(axes.begin(), axes.end(), of.batch.size());
+    b = l.nodes().Add("Unsqueeze", {b, l.nodes().Int64s(axes)}, "of_all_groups");
+  }
+  const std::string made = of.batch + of.rows + of.column;
   if (made == e.out) {
     l.nodes().AddNamed("MatMul", {a, b}, "MatMul", l.out(n, 0));
   } else {

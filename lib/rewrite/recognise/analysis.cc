@@ -210,7 +210,8 @@ absl::Status RecogniseAll(RuleTable rules, const ConvertOptions& options, Writte
   constexpr Renaming kRenamings[] = {
       [](const Analysis& now) { return WithWindowLengths(*now.graph, now.updates); },
       [](const Analysis& now) { return WithOneLength(*now.graph, now.updates); },
-      [](const Analysis& now) { return WithEqualNames(*now.graph, *now.forms); }};
+      [](const Analysis& now) { return WithEqualNames(*now.graph, *now.forms); },
+      [](const Analysis& now) { return WithRowNames(*now.graph, *now.forms); }};
   for (const Renaming renaming : kRenamings) {
     KV_ASSIGN_OR_RETURN(auto renamed, renaming(a));
     if (renamed == nullptr) continue;

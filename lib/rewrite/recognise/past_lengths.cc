@@ -115,4 +115,10 @@ absl::StatusOr<std::shared_ptr<const Graph>> WithEqualNames(const Graph& graph,
   return Renamed(graph, names, [](onnx::GraphProto*) { return false; });
 }
 
+absl::StatusOr<std::shared_ptr<const Graph>> WithRowNames(const Graph& graph, sym::Forms& forms) {
+  const sym::SizeNames names = sym::RowNamesOf(forms);
+  if (names.empty()) return nullptr;
+  return Renamed(graph, names, [](onnx::GraphProto*) { return false; });
+}
+
 }  // namespace kvlift

@@ -33,4 +33,8 @@ absl::StatusOr<std::shared_ptr<const Graph>> WithOneLength(const Graph& graph,
 absl::StatusOr<std::shared_ptr<const Graph>> WithEqualNames(const Graph& graph,
                                                             const sym::Forms& forms);
 
+// Returns the graph in which the rows of matrices that the graph reads as one row for each sequence
+// have the name of the sequences (sym::RowNamesOf); null if they have. Values keep their ids.
+absl::StatusOr<std::shared_ptr<const Graph>> WithRowNames(const Graph& graph, sym::Forms& forms);
+
 }  // namespace kvlift

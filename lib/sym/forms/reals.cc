@@ -12,7 +12,7 @@ namespace kvlift::sym {
 namespace {
 
 constexpr int kMostLevels = 12;
-constexpr int64_t kMostSize = 4000;
+constexpr int64_t kMostTerms = 4000;
 
 class Reader {
  public:
@@ -36,7 +36,7 @@ class Reader {
     const std::pair<Expr, int> place(e, levels);
     if (const auto it = seen_.find(place); it != seen_.end()) return it->second;
     const Expr known = Computed(graph_.producer(e->source()), e->args(), levels - 1);
-    return seen_[place] = known == nullptr || known->size() > kMostSize ? e : known;
+    return seen_[place] = known == nullptr || known->size() > kMostTerms ? e : known;
   }
 
   // Returns the element that a node's arithmetic computes; null if the operator is not looked

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ir/live_nodes.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift::sym {
 namespace {
@@ -35,6 +36,18 @@ absl::flat_hash_map<std::string, int> PlacesOf(const Graph& graph) {
     }
   }
   return places;
+}
+
+// Returns the value whose elements Identity and Cast nodes hand on as v; v itself if there are
+// none.
+ValueId Unpassed(Forms& forms, ValueId v) {
+  const Graph& graph = forms.graph();
+  for (NodeId n = graph.producer(v); n != kNoNode; n = graph.producer(v)) {
+    const auto passed = PassedThrough(forms, n);
+    if (!passed) break;
+    v = graph.inputs(n)[passed->input];
+  }
+  return v;
 }
 
 }  // namespace
@@ -70,6 +83,31 @@ SizeNames EqualNamesOf(const Forms& forms) {
   }
   SizeNames names;
   for (const auto& [name, _] : next) names[name] = first_of(name);
+  return names;
+}
+
+SizeNames RowNamesOf(Forms& forms) {
+  const Graph& graph = forms.graph();
+  const auto places = PlacesOf(graph);
+  Pool& pool = forms.pool();
+  SizeNames names;
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    if (!graph.Is(n, "Reshape")) continue;
+    const ValueId matrix = Unpassed(forms, graph.inputs(n)[0]);
+    if (!graph.is_graph_input(matrix)) continue;
+    const Form from = forms.Of(matrix), to = forms.Of(graph.outputs(n)[0]);
+    if (!from.known_rank || from.shape.size() != 2 || !to.known_rank || to.shape.size() != 2) {
+      continue;
+    }
+    const Expr rows = from.shape[0], sequences = to.shape[0];
+    if (rows->kind() != Kind::kDim || sequences->kind() != Kind::kDim || rows == sequences) {
+      continue;
+    }
+    const std::string row_name = rows->dim().name(), name = sequences->dim().name();
+    if (!places.contains(row_name) || !places.contains(name)) continue;
+    const Expr rest = pool.FloorDiv(pool.Mul(rows, from.shape[1]), sequences, Facts{});
+    if (to.shape[1] == rest) names.try_emplace(row_name, name);
+  }
   return names;
 }
 

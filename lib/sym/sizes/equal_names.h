@@ -24,4 +24,10 @@ void RenameSizes(const SizeNames& names, onnx::GraphProto* graph);
 // declares. Returns an empty map if no two such sizes are made equal.
 SizeNames EqualNamesOf(const Forms& forms);
 
+// Returns new names for the rows of inputs [X, Y] that a Reshape to [B, -1] hands on, where B is
+// the size of another input: B for X, since X is B wherever Y is the length of a sequence. The
+// Reshape would take other matrices of as many elements as well, so a caller states that it takes
+// none. Computes the forms of such results.
+SizeNames RowNamesOf(Forms& forms);
+
 }  // namespace kvlift::sym

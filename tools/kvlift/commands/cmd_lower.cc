@@ -4,6 +4,7 @@
 #include "base/coded.h"
 #include "base/escape.h"
 #include "contract/manifest.h"
+#include "contract/manifest_json.h"
 #include "fmt/format.h"
 #include "kvlift/commands/cmd_verify_infer.h"
 #include "kvlift/commands/commands.h"

@@ -5,6 +5,7 @@
 #include "base/escape.h"
 #include "base/status.h"
 #include "contract/manifest.h"
+#include "contract/manifest_json.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
 #include "kvlift/commands/cmd_verify_infer.h"

@@ -27,9 +27,9 @@ ordered_json Texts(const std::vector<std::string>& texts) {
 }
 
 // Reads the fields of an object. A field that is not there, or of another type, makes `good` false.
-class Reader {
+class ResultReader {
  public:
-  explicit Reader(const ordered_json& json) : json_(json) {}
+  explicit ResultReader(const ordered_json& json) : json_(json) {}
 
   void Read(const char* key, std::string* text, bool may_be_null = false) {
     const auto field = Find(key);
@@ -141,7 +141,7 @@ std::optional<FleetResult> ReadLine(std::string_view text) {
   if (!json.is_object()) return std::nullopt;
   FleetResult r;
   std::string schema;
-  Reader reader(json);
+  ResultReader reader(json);
   constexpr bool kNullable = true;
   reader.Read("schema", &schema);
   reader.ReadNumber("index", &r.index);

@@ -34,9 +34,9 @@ bool MayHold(const TensorProto& proto, size_t file_bytes) {
 }
 
 // Reads the value of one file.
-class Reader {
+class ValueReader {
  public:
-  explicit Reader(const fs::path& path) : path_(path) {}
+  explicit ValueReader(const fs::path& path) : path_(path) {}
 
   absl::StatusOr<Tensor> Read(const TypeProto& declared) {
     std::ifstream file(path_, std::ios::binary);
@@ -197,7 +197,7 @@ const TypeProto& DeclaredType(const onnx::GraphProto& graph, const std::string& 
 }
 
 absl::StatusOr<Tensor> ReadValue(const fs::path& path, const TypeProto& declared) {
-  return Reader(path).Read(declared);
+  return ValueReader(path).Read(declared);
 }
 
 std::string SerializeValue(const Tensor& value, const std::string& name,

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "contract/manifest_json.h"
 #include "contract/words.h"
 #include "kvlift/reports/cache_memory.h"
 #include "kvlift/reports/proof_documents.h"

@@ -4,6 +4,7 @@
 
 #include "base/escape.h"
 #include "contract/manifest.h"
+#include "contract/manifest_json.h"
 #include "fmt/format.h"
 #include "report/text/table.h"
 

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "contract/layout.h"
+#include "contract/manifest_json.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
 #include "kvlift/cli.h"

@@ -13,7 +13,7 @@ namespace {
 
 using namespace math;  // NOLINT
 
-enum Input { kQ, kK, kV, kMask, kPastKey, kPastValue, kNonpad };
+enum Input { kQ, kK, kV, kMask, kPastKeys, kPastValues, kNonpad };
 
 absl::Status ReadSizes(const KernelContext& context, AttentionPlan* plan) {
   const Shape& q = context.inputs[kQ].shape;
@@ -85,15 +85,15 @@ absl::Status ReadSizes(const KernelContext& context, AttentionPlan* plan) {
 
 absl::Status ReadPast(const KernelContext& context, AttentionPlan* plan) {
   AttentionPlan& p = *plan;
-  if (HasInput(context, kPastKey) != HasInput(context, kPastValue)) {
+  if (HasInput(context, kPastKeys) != HasInput(context, kPastValues)) {
     return Invalid(context, "past_key and past_value must be given together");
   }
-  if (HasInput(context, kPastKey)) {
+  if (HasInput(context, kPastKeys)) {
     if (HasInput(context, kNonpad)) {
       return Invalid(context, "nonpad_kv_seqlen cannot be combined with past_key");
     }
-    const View& key = context.inputs[kPastKey];
-    const View& value = context.inputs[kPastValue];
+    const View& key = context.inputs[kPastKeys];
+    const View& value = context.inputs[kPastValues];
     if (key.shape.size() != 4) return Invalid(context, "past_key must have rank 4");
     p.P = key.shape[2];
     if (key.shape != Shape({p.B, p.Nk, p.P, p.D}) || value.shape != Shape({p.B, p.Nk, p.P, p.Dv}) ||

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
@@ -11,10 +12,18 @@
 #include "absl/types/span.h"
 #include "exec/kernels/common/kernel.h"
 #include "exec/memory/tensor.h"
+#include "fmt/format.h"
 
 namespace kvlift::exec::move {
 
 using Ints = absl::InlinedVector<int64_t, 6>;
+
+template <typename... Args>
+absl::Status InvalidInput(fmt::format_string<Args...> text, Args&&... args) {
+  return absl::InvalidArgumentError(fmt::format(text, std::forward<Args>(args)...));
+}
+
+inline int64_t Rank(const View& view) { return static_cast<int64_t>(view.shape.size()); }
 
 // Returns the element strides of a dense row-major tensor.
 Ints DenseStrides(const Shape& shape);

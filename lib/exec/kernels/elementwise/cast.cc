@@ -22,14 +22,14 @@ using math::NeedInputs;
 using math::SetSpec;
 using onnx::TensorProto;
 
-constexpr int64_t kChunk = 256;
+constexpr int64_t kAtOnce = 256;
 
 // Elements during a conversion: floats as double, integers as 64 bits (uint64 keeps its bit
 // pattern).
 struct Chunk {
   enum class Kind { kFloat, kSigned, kUnsigned } kind;
-  double floats[kChunk];
-  int64_t ints[kChunk];
+  double floats[kAtOnce];
+  int64_t ints[kAtOnce];
 };
 
 bool IsPacked(int32_t type) { return IsSmallInteger(type) && ElementBits(type) < 8; }
@@ -237,8 +237,8 @@ absl::Status CastDense(KernelContext& context) {
   const View& out = context.outputs[0];
   Chunk chunk;
   const bool saturate = math::IntAttribute(context, "saturate", 1) != 0;
-  for (int64_t begin = 0; begin < in.size(); begin += kChunk) {
-    const int64_t count = std::min(kChunk, in.size() - begin);
+  for (int64_t begin = 0; begin < in.size(); begin += kAtOnce) {
+    const int64_t count = std::min(kAtOnce, in.size() - begin);
     KV_RETURN_IF_ERROR(Read(in, begin, count, chunk));
     KV_RETURN_IF_ERROR(Write(out, begin, count, chunk, saturate));
   }
@@ -296,13 +296,13 @@ absl::Status CastLikeShape(KernelContext& context) {
   return SetCast(context, context.inputs[1].type);
 }
 
-constexpr OpDef kOps[] = {
+constexpr OpDef kCastOps[] = {
     {"", "Cast", 6, CastShape, CastCompute, ViewKind::kNone, 0, nullptr, 1, false, nullptr, 1},
     {"", "CastLike", 15, CastLikeShape, CastCompute, ViewKind::kNone, 0},
 };
 
 }  // namespace
 
-absl::Span<const OpDef> CastOps() { return kOps; }
+absl::Span<const OpDef> CastOps() { return kCastOps; }
 
 }  // namespace kvlift::exec

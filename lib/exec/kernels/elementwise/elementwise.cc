@@ -242,7 +242,7 @@ absl::Status SigmoidKernel(KernelContext& context) {
 constexpr OpDef Unary(std::string_view name, int version, KernelFn compute) {
   return {"", name, version, SameAsInput, compute, ViewKind::kNone, 0};
 }
-constexpr OpDef Binary(std::string_view name, int version, KernelFn compute) {
+constexpr OpDef BinaryOp(std::string_view name, int version, KernelFn compute) {
   return {"", name, version, BroadcastInputs, compute, ViewKind::kNone, 0};
 }
 
@@ -253,7 +253,7 @@ absl::Span<const OpDef> ElementwiseOps() {
       Unary("Abs", 6, UnaryNumeric<AbsFn>),
       Unary("Acos", 7, UnaryFloat<AcosFn>),
       Unary("Acosh", 9, UnaryFloat<AcoshFn>),
-      Binary("Add", 7, AddKernel),
+      BinaryOp("Add", 7, AddKernel),
       Unary("Asin", 7, UnaryFloat<AsinFn>),
       Unary("Asinh", 9, UnaryFloat<AsinhFn>),
       Unary("Atan", 7, UnaryFloat<AtanFn>),
@@ -261,7 +261,7 @@ absl::Span<const OpDef> ElementwiseOps() {
       Unary("Ceil", 6, UnaryFloat<CeilFn>),
       Unary("Cos", 7, UnaryFloat<CosFn>),
       Unary("Cosh", 9, UnaryFloat<CoshFn>),
-      Binary("Div", 7, DivKernel),
+      BinaryOp("Div", 7, DivKernel),
       Unary("Erf", 9, UnaryFloat<ErfFn>),
       Unary("Exp", 6, ExpKernel),
       Unary("Floor", 6, UnaryFloat<FloorFn>),
@@ -269,8 +269,8 @@ absl::Span<const OpDef> ElementwiseOps() {
       {"", "Max", 6, BroadcastInputs, MaxKernel},
       {"", "Mean", 6, BroadcastInputs, MeanKernel},
       {"", "Min", 6, BroadcastInputs, MinKernel},
-      Binary("Mod", 10, ModKernel),
-      Binary("Mul", 7, MulKernel),
+      BinaryOp("Mod", 10, ModKernel),
+      BinaryOp("Mul", 7, MulKernel),
       Unary("Neg", 6, UnaryNumeric<NegFn>),
       {"", "PRelu", 7, BroadcastInputs, PReluKernel, ViewKind::kNone, 0},
       {"", "Pow", 7, BroadcastMixed, PowKernel, ViewKind::kNone, 0},
@@ -281,7 +281,7 @@ absl::Span<const OpDef> ElementwiseOps() {
       Unary("Sin", 7, UnaryFloat<SinFn>),
       Unary("Sinh", 9, UnaryFloat<SinhFn>),
       Unary("Sqrt", 6, UnaryFloat<SqrtFn>),
-      Binary("Sub", 7, SubKernel),
+      BinaryOp("Sub", 7, SubKernel),
       {"", "Sum", 6, BroadcastInputs, SumKernel},
       Unary("Tan", 7, UnaryFloat<TanFn>),
       Unary("Tanh", 6, UnaryFloat<TanhFn>),

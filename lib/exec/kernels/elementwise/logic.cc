@@ -18,12 +18,8 @@ namespace {
 using math::NeedInputs;
 using math::SetSpec;
 using move::Ints;
+using move::InvalidInput;
 using onnx::TensorProto;
-
-template <typename... Args>
-absl::Status Bad(fmt::format_string<Args...> text, Args&&... args) {
-  return absl::InvalidArgumentError(fmt::format(text, std::forward<Args>(args)...));
-}
 
 // Calls f(i, offset of each operand) for output elements [begin, end), row by row.
 template <size_t N, typename F>
@@ -55,11 +51,13 @@ absl::Status BinaryShape(KernelContext& context) {
   const View& a = context.inputs[0];
   const View& b = context.inputs[1];
   if (a.type != b.type) {
-    return Bad("operands have types {} and {}", ElementTypeName(a.type), ElementTypeName(b.type));
+    return InvalidInput("operands have types {} and {}", ElementTypeName(a.type),
+                        ElementTypeName(b.type));
   }
   Shape shape;
   if (!math::BroadcastShapes(a.shape, b.shape, &shape)) {
-    return Bad("{} does not broadcast with {}", ShapeString(a.shape), ShapeString(b.shape));
+    return InvalidInput("{} does not broadcast with {}", ShapeString(a.shape),
+                        ShapeString(b.shape));
   }
   SetSpec(context, 0, TensorProto::BOOL, shape);
   return absl::OkStatus();
@@ -86,7 +84,8 @@ absl::Status Compare(KernelContext& context) {
 absl::Status BoolShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(BinaryShape(context));
   if (context.inputs[0].type == TensorProto::BOOL) return absl::OkStatus();
-  return Bad("operands have type {}, bool needed", ElementTypeName(context.inputs[0].type));
+  return InvalidInput("operands have type {}, bool needed",
+                      ElementTypeName(context.inputs[0].type));
 }
 
 template <typename Op>
@@ -98,7 +97,8 @@ absl::Status BoolBinary(KernelContext& context) {
 absl::Status NotShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 1));
   if (context.inputs[0].type != TensorProto::BOOL) {
-    return Bad("operand has type {}, bool needed", ElementTypeName(context.inputs[0].type));
+    return InvalidInput("operand has type {}, bool needed",
+                        ElementTypeName(context.inputs[0].type));
   }
   return math::SameAsInput(context);
 }
@@ -116,14 +116,14 @@ absl::Status WhereShape(KernelContext& context) {
   const View& a = context.inputs[1];
   const View& b = context.inputs[2];
   if (condition.type != TensorProto::BOOL || a.type != b.type) {
-    return Bad("operands have types {}, {}, {}", ElementTypeName(condition.type),
-               ElementTypeName(a.type), ElementTypeName(b.type));
+    return InvalidInput("operands have types {}, {}, {}", ElementTypeName(condition.type),
+                        ElementTypeName(a.type), ElementTypeName(b.type));
   }
   Shape shape;
   if (!math::BroadcastShapes(a.shape, b.shape, &shape) ||
       !math::BroadcastShapes(shape, condition.shape, &shape)) {
-    return Bad("{}, {}, {} do not broadcast", ShapeString(condition.shape), ShapeString(a.shape),
-               ShapeString(b.shape));
+    return InvalidInput("{}, {}, {} do not broadcast", ShapeString(condition.shape),
+                        ShapeString(a.shape), ShapeString(b.shape));
   }
   SetSpec(context, 0, a.type, shape);
   return absl::OkStatus();
@@ -203,7 +203,7 @@ struct Xor {
   bool operator()(uint8_t a, uint8_t b) const { return (a != 0) != (b != 0); }
 };
 
-constexpr OpDef kOps[] = {
+constexpr OpDef kLogicOps[] = {
     {"", "And", 7, BoolShape, BoolBinary<std::logical_and<>>},
     {"", "Equal", 7, BinaryShape, Compare<std::equal_to<>>},
     {"", "Greater", 7, BinaryShape, Compare<std::greater<>>},
@@ -220,6 +220,6 @@ constexpr OpDef kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpDef> LogicOps() { return kOps; }
+absl::Span<const OpDef> LogicOps() { return kLogicOps; }
 
 }  // namespace kvlift::exec

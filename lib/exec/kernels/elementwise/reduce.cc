@@ -315,7 +315,7 @@ absl::Status Pool(KernelContext& context) {
 }
 
 template <typename F>
-constexpr OpDef Def(std::string_view name) {
+constexpr OpDef Reduction(std::string_view name) {
   return {"", name, 1, ReduceShape, Reduce<F>};
 }
 
@@ -323,16 +323,16 @@ constexpr OpDef Def(std::string_view name) {
 
 absl::Span<const OpDef> ReduceOps() {
   static const OpDef ops[] = {
-      Def<L1Of>("ReduceL1"),
-      Def<L2Of>("ReduceL2"),
-      Def<LogSumOf>("ReduceLogSum"),
-      Def<LogSumExpOf>("ReduceLogSumExp"),
-      Def<MaxOf>("ReduceMax"),
-      Def<MeanOf>("ReduceMean"),
-      Def<MinOf>("ReduceMin"),
-      Def<ProdOf>("ReduceProd"),
-      Def<SumOf>("ReduceSum"),
-      Def<SumSquareOf>("ReduceSumSquare"),
+      Reduction<L1Of>("ReduceL1"),
+      Reduction<L2Of>("ReduceL2"),
+      Reduction<LogSumOf>("ReduceLogSum"),
+      Reduction<LogSumExpOf>("ReduceLogSumExp"),
+      Reduction<MaxOf>("ReduceMax"),
+      Reduction<MeanOf>("ReduceMean"),
+      Reduction<MinOf>("ReduceMin"),
+      Reduction<ProdOf>("ReduceProd"),
+      Reduction<SumOf>("ReduceSum"),
+      Reduction<SumSquareOf>("ReduceSumSquare"),
       {"", "GlobalAveragePool", 1, PoolShape, Pool<MeanOf>},
       {"", "GlobalMaxPool", 1, PoolShape, Pool<MaxOf>},
   };

@@ -91,7 +91,7 @@ absl::Status Softmax(KernelContext& context) {
 }
 
 template <Kind kKind, bool kCoerced>
-constexpr OpDef Def(std::string_view name) {
+constexpr OpDef Normalization(std::string_view name) {
   return {"", name, kCoerced ? 1 : 13, SameAsInput, Softmax<kKind, kCoerced>, ViewKind::kNone, 0};
 }
 
@@ -99,9 +99,12 @@ constexpr OpDef Def(std::string_view name) {
 
 absl::Span<const OpDef> SoftmaxOps() {
   static const OpDef ops[] = {
-      Def<Kind::kHard, true>("Hardmax"),    Def<Kind::kHard, false>("Hardmax"),
-      Def<Kind::kLog, true>("LogSoftmax"),  Def<Kind::kLog, false>("LogSoftmax"),
-      Def<Kind::kSoftmax, true>("Softmax"), Def<Kind::kSoftmax, false>("Softmax"),
+      Normalization<Kind::kHard, true>("Hardmax"),
+      Normalization<Kind::kHard, false>("Hardmax"),
+      Normalization<Kind::kLog, true>("LogSoftmax"),
+      Normalization<Kind::kLog, false>("LogSoftmax"),
+      Normalization<Kind::kSoftmax, true>("Softmax"),
+      Normalization<Kind::kSoftmax, false>("Softmax"),
   };
   return ops;
 }

@@ -130,7 +130,18 @@ absl::Status Finish(KernelContext& context, const Joined<T>& k, const Joined<T>&
 
 // MultiHeadAttention. ----------------------------------------------------------------------------
 
-enum MhaInput { kQ, kK, kV, kQkvBias, kPadding, kBias, kPastKey, kPastValue, kPastLength, kBeams };
+enum MhaInput {
+  kQ,
+  kK,
+  kV,
+  kQkvBias,
+  kPadding,
+  kAttentionBias,
+  kMhaPastKey,
+  kMhaPastValue,
+  kPastLength,
+  kBeams
+};
 
 absl::Status Misfit(const KernelContext& context, size_t input) {
   return Invalid(context, fmt::format("input {} {} does not fit", input,
@@ -175,7 +186,7 @@ absl::Status ReadSharedBuffer(const KernelContext& context, MhaPlan* plan) {
     return Invalid(context, "cache_indirection needs past_sequence_length");
   }
   const View& length = context.inputs[kPastLength];
-  if (!HasInput(context, kPastKey) || !move::IsIndexType(length.type) || length.size() != 1) {
+  if (!HasInput(context, kMhaPastKey) || !move::IsIndexType(length.type) || length.size() != 1) {
     return Invalid(context, "past_sequence_length must be one integer, with past_key");
   }
   p.M = p.past_slots;
@@ -254,15 +265,15 @@ absl::StatusOr<MhaPlan> PlanMha(const KernelContext& context) {
       context.inputs[kQkvBias].shape != Shape({2 * hidden + p.N * p.Dv})) {
     return Misfit(context, kQkvBias);
   }
-  if (HasInput(context, kPastKey) != HasInput(context, kPastValue)) {
+  if (HasInput(context, kMhaPastKey) != HasInput(context, kMhaPastValue)) {
     return Invalid(context, "past_key and past_value must be given together");
   }
-  if (HasInput(context, kPastKey)) {
-    const Shape& past = context.inputs[kPastKey].shape;
+  if (HasInput(context, kMhaPastKey)) {
+    const Shape& past = context.inputs[kMhaPastKey].shape;
     p.P = past.size() == 4 ? past[2] : 0;
-    if (past != Shape({p.B, p.N, p.P, p.D})) return Misfit(context, kPastKey);
-    if (context.inputs[kPastValue].shape != Shape({p.B, p.N, p.P, p.Dv})) {
-      return Misfit(context, kPastValue);
+    if (past != Shape({p.B, p.N, p.P, p.D})) return Misfit(context, kMhaPastKey);
+    if (context.inputs[kMhaPastValue].shape != Shape({p.B, p.N, p.P, p.Dv})) {
+      return Misfit(context, kMhaPastValue);
     }
   }
   KV_RETURN_IF_ERROR(ReadSharedBuffer(context, &p));
@@ -333,13 +344,13 @@ absl::Status MhaTyped(KernelContext& context, const MhaPlan& p) {
     if (i == 0 || (p.past_slots == 0 && !WantsOutput(context, i))) continue;
     const int64_t all = p.B * p.N * p.M * size;
     T* out = WantsOutput(context, i) ? context.outputs[i].as<T>() : scratch.Get<T>(all);
-    Join(p, p.past_slots > 0 ? context.inputs[kPastKey + i - 1].as<T>() : nullptr, fresh, size,
+    Join(p, p.past_slots > 0 ? context.inputs[kMhaPastKey + i - 1].as<T>() : nullptr, fresh, size,
          out);
     joined[i].rows = HasInput(context, kBeams) ? OfBeams(context, p, out, size, scratch) : out;
   }
   heads.q = joined[0].fresh;
   KV_RETURN_IF_ERROR(ReadMask(context, kPadding, p, scratch, &heads));
-  KV_RETURN_IF_ERROR(ReadAttentionBias<T>(context, kBias, p.T, scratch, &heads));
+  KV_RETURN_IF_ERROR(ReadAttentionBias<T>(context, kAttentionBias, p.T, scratch, &heads));
   if (WantsOutput(context, 3)) {
     heads.scores = scratch.Get<C>(context.outputs[3].size());
     heads.scores_keys = p.T;

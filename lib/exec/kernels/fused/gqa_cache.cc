@@ -14,8 +14,8 @@ using onnx::TensorProto;
 
 View RowView(int32_t type, int64_t size, std::byte* row) { return {type, {size}, row}; }
 
-// A byte has two 4-bit values, the first in the low half, each stored as value + kBias.
-constexpr int kBias = 8;
+// A byte has two 4-bit values, the first in the low half, each stored as value + kZeroPoint.
+constexpr int kZeroPoint = 8;
 
 }  // namespace
 
@@ -59,7 +59,7 @@ void CacheRows::Store(int64_t head, const float* x, std::byte* row) const {
     const float code = std::clamp(std::nearbyint(steps), low, high);
     const int value = std::isnan(code) ? 0 : static_cast<int>(code);
     if (packed) {
-      row[d / 2] |= static_cast<std::byte>((value + kBias) << (d % 2 * 4));
+      row[d / 2] |= static_cast<std::byte>((value + kZeroPoint) << (d % 2 * 4));
     } else {
       row[d] = static_cast<std::byte>(value);
     }
@@ -85,7 +85,7 @@ void CacheRows::Load(int64_t head, const std::byte* row, float* x) const {
       value = SmallFloatAt(view, d);
     } else if (type_ == TensorProto::UINT8) {
       const int code = static_cast<int>(row[d / 2] >> (d % 2 * 4)) & 15;
-      value = static_cast<float>(code - kBias);
+      value = static_cast<float>(code - kZeroPoint);
     } else {
       value = view.as<int8_t>()[d];
     }

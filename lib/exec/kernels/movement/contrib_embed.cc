@@ -20,20 +20,20 @@ enum EmbedInput {
   kWord,
   kPosition,
   kSegment,
-  kGamma,
-  kBeta,
+  kNormGamma,
+  kNormBeta,
   kMask,
   kPositionIds
 };
 
 absl::Status EmbedShape(KernelContext& context) {
-  for (const size_t i : {kWords, kWord, kPosition, kGamma, kBeta}) {
+  for (const size_t i : {kWords, kWord, kPosition, kNormGamma, kNormBeta}) {
     if (!HasInput(context, i)) return Invalid(context, fmt::format("input {} is missing", i));
   }
   const Shape& ids = context.inputs[kWords].shape;
   const View& word = context.inputs[kWord];
   if (ids.size() != 2 || word.shape.size() != 2) return Invalid(context, "ranks must be 2");
-  for (const size_t i : {kPosition, kSegment, kGamma, kBeta}) {
+  for (const size_t i : {kPosition, kSegment, kNormGamma, kNormBeta}) {
     if (HasInput(context, i) &&
         (context.inputs[i].type != word.type || context.inputs[i].shape.empty() ||
          context.inputs[i].shape.back() != word.shape[1])) {
@@ -77,8 +77,8 @@ absl::Status EmbedTyped(KernelContext& context) {
   const Shape& out = context.outputs[0].shape;
   const int64_t S = out[1], width = out[2];
   const C epsilon = FloatAttribute(context, "epsilon", 1e-12f);
-  const T* gamma = context.inputs[kGamma].as<T>();
-  const T* beta = context.inputs[kBeta].as<T>();
+  const T* gamma = context.inputs[kNormGamma].as<T>();
+  const T* beta = context.inputs[kNormBeta].as<T>();
   ScratchScope scratch;
   C* sum = scratch.Get<C>(width);
   for (int64_t i = 0; i < out[0] * S; ++i) {

@@ -5,7 +5,7 @@
 namespace kvlift::exec {
 namespace {
 
-constexpr OpDef kOps[] = {
+constexpr OpDef kControlOps[] = {
     {"", "If", 1, nullptr, nullptr},
     {"", "Loop", 1, nullptr, nullptr},
     {"", "Scan", 9, nullptr, nullptr},
@@ -13,6 +13,6 @@ constexpr OpDef kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpDef> ControlOps() { return kOps; }
+absl::Span<const OpDef> ControlOps() { return kControlOps; }
 
 }  // namespace kvlift::exec

@@ -15,19 +15,14 @@ using math::NeedInputs;
 using math::SetSpec;
 using move::IndexAt;
 using move::Ints;
+using move::InvalidInput;
 using move::Product;
-
-template <typename... Args>
-absl::Status Bad(fmt::format_string<Args...> text, Args&&... args) {
-  return absl::InvalidArgumentError(fmt::format(text, std::forward<Args>(args)...));
-}
-
-int64_t Rank(const View& view) { return static_cast<int64_t>(view.shape.size()); }
+using move::Rank;
 
 absl::Status NeedIndices(const KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 2));
   if (move::IsIndexType(context.inputs[1].type)) return absl::OkStatus();
-  return Bad("indices have type {}", ElementTypeName(context.inputs[1].type));
+  return InvalidInput("indices have type {}", ElementTypeName(context.inputs[1].type));
 }
 
 // Returns InvalidArgument unless all indices lie in [-n, n).
@@ -35,7 +30,7 @@ absl::Status CheckIndices(const View& indices, int64_t n) {
   for (int64_t i = 0; i < indices.size(); ++i) {
     const int64_t index = IndexAt(indices, i);
     if (index < -n || index >= n) {
-      return Bad("index {} is out of range for an axis of {}", index, n);
+      return InvalidInput("index {} is out of range for an axis of {}", index, n);
     }
   }
   return absl::OkStatus();
@@ -86,8 +81,8 @@ absl::Status GatherElementsShape(KernelContext& context) {
     fits = static_cast<int64_t>(d) == axis || indices.shape[d] <= data.shape[d];
   }
   if (!fits) {
-    return Bad("indices {} do not fit data {}", ShapeString(indices.shape),
-               ShapeString(data.shape));
+    return InvalidInput("indices {} do not fit data {}", ShapeString(indices.shape),
+                        ShapeString(data.shape));
   }
   SetSpec(context, 0, data.type, indices.shape);
   return absl::OkStatus();
@@ -126,8 +121,8 @@ absl::Status GatherNdShape(KernelContext& context) {
               batch + depth <= Rank(data);
   for (int64_t d = 0; fits && d < batch; ++d) fits = data.shape[d] == indices.shape[d];
   if (!fits) {
-    return Bad("indices {} do not fit data {} with {} batch dims", ShapeString(indices.shape),
-               ShapeString(data.shape), batch);
+    return InvalidInput("indices {} do not fit data {} with {} batch dims",
+                        ShapeString(indices.shape), ShapeString(data.shape), batch);
   }
   Shape shape(indices.shape.begin(), indices.shape.end() - 1);
   shape.insert(shape.end(), data.shape.begin() + batch + depth, data.shape.end());
@@ -152,7 +147,7 @@ absl::Status GatherNdCompute(KernelContext& context) {
         const int64_t n = data.shape[batch + d];
         int64_t index = IndexAt(indices, next++);
         if (index < -n || index >= n) {
-          return Bad("index {} is out of range for an axis of {}", index, n);
+          return InvalidInput("index {} is out of range for an axis of {}", index, n);
         }
         at = at * n + (index < 0 ? index + n : index);
       }
@@ -182,7 +177,7 @@ absl::StatusOr<CompressPlan> PlanCompress(const KernelContext& context) {
   }
   if (condition.type != onnx::TensorProto::BOOL || condition.shape.size() != 1 ||
       condition.size() > plan.shape[plan.axis]) {
-    return Bad("condition {} does not fit", ShapeString(condition.shape));
+    return InvalidInput("condition {} does not fit", ShapeString(condition.shape));
   }
   for (int64_t i = 0; i < condition.size(); ++i) {
     if (condition.as<uint8_t>()[i] != 0) plan.kept.push_back(i);
@@ -215,16 +210,16 @@ absl::Status CompressCompute(KernelContext& context) {
 
 absl::StatusOr<int64_t> OneHotDepth(const KernelContext& context) {
   const View& depth = context.inputs[1];
-  if (depth.size() != 1) return Bad("depth has shape {}", ShapeString(depth.shape));
+  if (depth.size() != 1) return InvalidInput("depth has shape {}", ShapeString(depth.shape));
   const double value = ElementAsDouble(depth, 0);
-  if (!(value >= 1 && value < 1e15)) return Bad("depth {}", value);
+  if (!(value >= 1 && value < 1e15)) return InvalidInput("depth {}", value);
   return static_cast<int64_t>(value);
 }
 
 absl::Status OneHotShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 3));
   const View& indices = context.inputs[0];
-  if (context.inputs[2].size() != 2) return Bad("values must be [off, on]");
+  if (context.inputs[2].size() != 2) return InvalidInput("values must be [off, on]");
   KV_ASSIGN_OR_RETURN(const int64_t depth, OneHotDepth(context));
   KV_ASSIGN_OR_RETURN(const int64_t axis, move::Axis(context, "axis", -1, Rank(indices) + 1));
   Shape shape = indices.shape;
@@ -252,7 +247,7 @@ absl::Status OneHotCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
-constexpr OpDef kOps[] = {
+constexpr OpDef kGatherOps[] = {
     {"", "Compress", 9, CompressShape, CompressCompute},
     {"", "Gather", 1, GatherShape, GatherCompute},
     {"", "GatherElements", 11, GatherElementsShape, GatherElementsCompute},
@@ -262,6 +257,6 @@ constexpr OpDef kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpDef> GatherOps() { return kOps; }
+absl::Span<const OpDef> GatherOps() { return kGatherOps; }
 
 }  // namespace kvlift::exec

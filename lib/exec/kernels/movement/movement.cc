@@ -19,15 +19,10 @@ using math::NeedInputs;
 using math::SetSpec;
 using move::DenseStrides;
 using move::Ints;
+using move::InvalidInput;
 using move::Product;
+using move::Rank;
 using move::StridesOf;
-
-template <typename... Args>
-absl::Status Bad(fmt::format_string<Args...> text, Args&&... args) {
-  return absl::InvalidArgumentError(fmt::format(text, std::forward<Args>(args)...));
-}
-
-int64_t Rank(const View& view) { return static_cast<int64_t>(view.shape.size()); }
 
 // Returns the part at `offset` with these strides; no part if its elements do not form such blocks.
 Part PartOf(int64_t offset, const Shape& shape, absl::Span<const int64_t> strides) {
@@ -59,8 +54,8 @@ absl::Status ConcatShape(KernelContext& context) {
       fits = static_cast<int64_t>(d) == axis || other.shape[d] == shape[d];
     }
     if (!fits) {
-      return Bad("input {} has shape {}, input 0 {}, axis {}", i, ShapeString(other.shape),
-                 ShapeString(first.shape), axis);
+      return InvalidInput("input {} has shape {}, input 0 {}, axis {}", i, ShapeString(other.shape),
+                          ShapeString(first.shape), axis);
     }
     shape[axis] += other.shape[axis];
   }
@@ -94,7 +89,8 @@ absl::StatusOr<Ints> SplitLengths(const KernelContext& context, int64_t total, s
     // From opset 18 on, the last part may be smaller; before, parts must be equal.
     const auto n = static_cast<int64_t>(parts);
     const int64_t length = (total + n - 1) / n;
-    if (context.opset < 18 && length * n != total) return Bad("{} in {} equal parts", total, n);
+    if (context.opset < 18 && length * n != total)
+      return InvalidInput("{} in {} equal parts", total, n);
     int64_t rest = total;
     for (size_t i = 0; i < parts; ++i) {
       lengths.push_back(std::min(length, rest));
@@ -103,11 +99,12 @@ absl::StatusOr<Ints> SplitLengths(const KernelContext& context, int64_t total, s
   }
   int64_t sum = 0;
   for (const int64_t length : lengths) {
-    if (length < 0) return Bad("negative part");
+    if (length < 0) return InvalidInput("negative part");
     sum += length;
   }
   if (lengths.size() != parts || sum != total) {
-    return Bad("{} parts of {} for {} outputs of an axis of {}", lengths.size(), sum, parts, total);
+    return InvalidInput("{} parts of {} for {} outputs of an axis of {}", lengths.size(), sum,
+                        parts, total);
   }
   return lengths;
 }
@@ -177,17 +174,17 @@ absl::StatusOr<SlicePlan> PlanSlice(const KernelContext& context) {
   if (starts.size() != ends.size() || (has_axes && axes.size() != starts.size()) ||
       (has_steps && steps.size() != starts.size()) ||
       (!has_axes && starts.size() > data.shape.size())) {
-    return Bad("starts, ends, axes and steps differ in length");
+    return InvalidInput("starts, ends, axes and steps differ in length");
   }
   absl::InlinedVector<bool, 6> seen(data.shape.size(), false);
   for (size_t i = 0; i < starts.size(); ++i) {
     KV_ASSIGN_OR_RETURN(
         const int64_t axis,
         move::NormalizeAxis(context, has_axes ? axes[i] : static_cast<int64_t>(i), Rank(data)));
-    if (seen[axis]) return Bad("axis {} twice", axis);
+    if (seen[axis]) return InvalidInput("axis {} twice", axis);
     seen[axis] = true;
     const int64_t step = has_steps ? steps[i] : 1, dim = data.shape[axis];
-    if (step == 0) return Bad("step 0");
+    if (step == 0) return InvalidInput("step 0");
     const auto bound = [&](int64_t value, int64_t low, int64_t high) {
       if (value < 0) value = value < -dim ? -dim - 1 : value;
       return std::clamp(value < 0 ? value + dim : value, low, high);
@@ -249,10 +246,11 @@ absl::StatusOr<Ints> Permutation(const KernelContext& context) {
   }
   absl::InlinedVector<bool, 6> seen(static_cast<size_t>(rank), false);
   for (const int64_t d : perm) {
-    if (d < 0 || d >= rank || seen[d]) return Bad("perm is no permutation");
+    if (d < 0 || d >= rank || seen[d]) return InvalidInput("perm is no permutation");
     seen[d] = true;
   }
-  if (static_cast<int64_t>(perm.size()) != rank) return Bad("perm has {} axes", perm.size());
+  if (static_cast<int64_t>(perm.size()) != rank)
+    return InvalidInput("perm has {} axes", perm.size());
   return perm;
 }
 
@@ -291,13 +289,14 @@ absl::Status ExpandShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 2));
   KV_ASSIGN_OR_RETURN(const Ints target, move::ReadInts(context, 1));
   for (const int64_t d : target) {
-    if (d < 0) return Bad("negative dim {}", d);
+    if (d < 0) return InvalidInput("negative dim {}", d);
   }
   Shape shape;
   const View& data = context.inputs[0];
   const Shape wanted(target.begin(), target.end());
   if (!math::BroadcastShapes(data.shape, wanted, &shape)) {
-    return Bad("{} does not broadcast with {}", ShapeString(data.shape), ShapeString(wanted));
+    return InvalidInput("{} does not broadcast with {}", ShapeString(data.shape),
+                        ShapeString(wanted));
   }
   SetSpec(context, 0, data.type, shape);
   return absl::OkStatus();
@@ -321,12 +320,12 @@ absl::Status TileShape(KernelContext& context) {
   const View& data = context.inputs[0];
   KV_ASSIGN_OR_RETURN(const Ints repeats, move::ReadInts(context, 1));
   if (repeats.size() != data.shape.size()) {
-    return Bad("{} repeats for rank {}", repeats.size(), data.shape.size());
+    return InvalidInput("{} repeats for rank {}", repeats.size(), data.shape.size());
   }
   Shape shape = data.shape;
   for (size_t d = 0; d < shape.size(); ++d) {
     if (repeats[d] < 0 || __builtin_mul_overflow(shape[d], repeats[d], &shape[d])) {
-      return Bad("{} repeats", repeats[d]);
+      return InvalidInput("{} repeats", repeats[d]);
     }
   }
   SetSpec(context, 0, data.type, shape);
@@ -355,7 +354,7 @@ absl::Status TileCompute(KernelContext& context) {
 
 absl::Status TriluShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 1));
-  if (Rank(context.inputs[0]) < 2) return Bad("rank {}", Rank(context.inputs[0]));
+  if (Rank(context.inputs[0]) < 2) return InvalidInput("rank {}", Rank(context.inputs[0]));
   SetSpec(context, 0, context.inputs[0].type, context.inputs[0].shape);
   return absl::OkStatus();
 }
@@ -369,7 +368,7 @@ absl::Status TriluCompute(KernelContext& context) {
   int64_t k = 0;
   if (HasInput(context, 1)) {
     if (!move::IsIndexType(context.inputs[1].type) || context.inputs[1].size() != 1) {
-      return Bad("k must be one int64");
+      return InvalidInput("k must be one int64");
     }
     k = std::clamp(move::IndexAt(context.inputs[1], 0), -rows - 1, columns + 1);
   }
@@ -401,7 +400,7 @@ constexpr OpDef WithPart(OpDef def, PartFn part) {
   return Pitched(def, 1);
 }
 
-constexpr OpDef kOps[] = {
+constexpr OpDef kMovementOps[] = {
     Pitched({"", "Concat", 1, ConcatShape, ConcatCompute}, ~0u),
     WithPart({"", "Expand", 8, ExpandShape, ExpandCompute}, ExpandPart),
     WithPart({"", "Slice", 1, SliceShape, SliceCompute}, SlicePart),
@@ -414,6 +413,6 @@ constexpr OpDef kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpDef> MovementOps() { return kOps; }
+absl::Span<const OpDef> MovementOps() { return kMovementOps; }
 
 }  // namespace kvlift::exec

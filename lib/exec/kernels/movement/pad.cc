@@ -16,13 +16,8 @@ using math::NeedInputs;
 using math::SetSpec;
 using move::DenseStrides;
 using move::Ints;
-
-template <typename... Args>
-absl::Status Bad(fmt::format_string<Args...> text, Args&&... args) {
-  return absl::InvalidArgumentError(fmt::format(text, std::forward<Args>(args)...));
-}
-
-int64_t Rank(const View& view) { return static_cast<int64_t>(view.shape.size()); }
+using move::InvalidInput;
+using move::Rank;
 
 struct PadPlan {
   Ints before, after;  // by dimension; negative: cropped
@@ -37,7 +32,7 @@ absl::StatusOr<PadPlan> PlanPad(const KernelContext& context) {
     for (int64_t d = 0; d < Rank(data); ++d) axes.push_back(d);
   }
   if (pads.size() != 2 * axes.size()) {
-    return Bad("{} pads for {} axes", pads.size(), axes.size());
+    return InvalidInput("{} pads for {} axes", pads.size(), axes.size());
   }
   PadPlan plan;
   plan.before.assign(data.shape.size(), 0);
@@ -58,7 +53,7 @@ absl::Status PadShape(KernelContext& context) {
   for (size_t d = 0; d < shape.size(); ++d) {
     if (__builtin_add_overflow(shape[d], plan.before[d], &shape[d]) ||
         __builtin_add_overflow(shape[d], plan.after[d], &shape[d]) || shape[d] < 0) {
-      return Bad("pads leave dim {} negative or too large", d);
+      return InvalidInput("pads leave dim {} negative or too large", d);
     }
   }
   SetSpec(context, 0, data.type, shape);
@@ -70,7 +65,7 @@ absl::Status PadConstant(KernelContext& context, const PadPlan& plan) {
   View& out = context.outputs[0];
   if (HasInput(context, 2)) {
     if (context.inputs[2].type != data.type || context.inputs[2].size() != 1) {
-      return Bad("the padding value must be one element of the data's type");
+      return InvalidInput("the padding value must be one element of the data's type");
     }
     move::FillElements(out.type, out.data, 0, out.size(), context.inputs[2].data, 0);
   } else {
@@ -115,9 +110,10 @@ absl::Status PadCompute(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const PadPlan plan, PlanPad(context));
   const std::string_view mode = math::StringAttribute(context, "mode", "constant");
   if (mode == "constant") return PadConstant(context, plan);
-  if (mode != "edge" && mode != "reflect" && mode != "wrap") return Bad("mode \"{}\"", mode);
+  if (mode != "edge" && mode != "reflect" && mode != "wrap")
+    return InvalidInput("mode \"{}\"", mode);
   if (out.size() == 0) return absl::OkStatus();
-  if (data.size() == 0) return Bad("mode \"{}\" of an empty tensor", mode);
+  if (data.size() == 0) return InvalidInput("mode \"{}\" of an empty tensor", mode);
   const Ints strides = DenseStrides(data.shape);
   Ints index(out.shape.size(), 0);
   for (int64_t i = 0; i < out.size(); ++i) {
@@ -132,13 +128,13 @@ absl::Status PadCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
-constexpr OpDef kOps[] = {
+constexpr OpDef kPadOps[] = {
     {"", "Pad", 2, PadShape, PadCompute},
     {"com.microsoft", "Pad", 1, PadShape, PadCompute},
 };
 
 }  // namespace
 
-absl::Span<const OpDef> PadOps() { return kOps; }
+absl::Span<const OpDef> PadOps() { return kPadOps; }
 
 }  // namespace kvlift::exec

@@ -18,15 +18,10 @@ using math::NeedInputs;
 using math::SetSpec;
 using move::IndexAt;
 using move::Ints;
+using move::InvalidInput;
 using move::Product;
+using move::Rank;
 using onnx::TensorProto;
-
-template <typename... Args>
-absl::Status Bad(fmt::format_string<Args...> text, Args&&... args) {
-  return absl::InvalidArgumentError(fmt::format(text, std::forward<Args>(args)...));
-}
-
-int64_t Rank(const View& view) { return static_cast<int64_t>(view.shape.size()); }
 
 enum class Reduction { kNone, kAdd, kMul, kMax, kMin };
 
@@ -37,7 +32,7 @@ absl::StatusOr<Reduction> ReadReduction(const KernelContext& context) {
   if (name == "mul") return Reduction::kMul;
   if (name == "max") return Reduction::kMax;
   if (name == "min") return Reduction::kMin;
-  return Bad("reduction \"{}\"", name);
+  return InvalidInput("reduction \"{}\"", name);
 }
 
 template <typename T>
@@ -96,11 +91,11 @@ absl::Status Combine(Reduction reduction, const View& out, int64_t at, const Vie
 absl::Status CheckOperands(const KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 3));
   if (!move::IsIndexType(context.inputs[1].type)) {
-    return Bad("indices have type {}", ElementTypeName(context.inputs[1].type));
+    return InvalidInput("indices have type {}", ElementTypeName(context.inputs[1].type));
   }
   if (context.inputs[2].type != context.inputs[0].type) {
-    return Bad("updates have type {}, data {}", ElementTypeName(context.inputs[2].type),
-               ElementTypeName(context.inputs[0].type));
+    return InvalidInput("updates have type {}, data {}", ElementTypeName(context.inputs[2].type),
+                        ElementTypeName(context.inputs[0].type));
   }
   return absl::OkStatus();
 }
@@ -117,14 +112,14 @@ absl::Status ScatterNdShape(KernelContext& context) {
   const View& indices = context.inputs[1];
   const int64_t depth = indices.shape.empty() ? 0 : indices.shape.back();
   if (depth < 1 || depth > Rank(data)) {
-    return Bad("indices {} do not fit data {}", ShapeString(indices.shape),
-               ShapeString(data.shape));
+    return InvalidInput("indices {} do not fit data {}", ShapeString(indices.shape),
+                        ShapeString(data.shape));
   }
   Shape wanted(indices.shape.begin(), indices.shape.end() - 1);
   wanted.insert(wanted.end(), data.shape.begin() + depth, data.shape.end());
   if (context.inputs[2].shape != wanted) {
-    return Bad("updates have shape {}, {} needed", ShapeString(context.inputs[2].shape),
-               ShapeString(wanted));
+    return InvalidInput("updates have shape {}, {} needed", ShapeString(context.inputs[2].shape),
+                        ShapeString(wanted));
   }
   SetSpec(context, 0, data.type, data.shape);
   return absl::OkStatus();
@@ -141,7 +136,7 @@ absl::Status ScatterNdCompute(KernelContext& context) {
   for (int64_t i = 0; i < tuples * static_cast<int64_t>(depth); ++i) {
     const int64_t n = data.shape[i % static_cast<int64_t>(depth)], index = IndexAt(indices, i);
     if (index < -n || index >= n) {
-      return Bad("index {} is out of range for an axis of {}", index, n);
+      return InvalidInput("index {} is out of range for an axis of {}", index, n);
     }
   }
   CopyData(data, out);
@@ -167,8 +162,8 @@ absl::Status ScatterElementsShape(KernelContext& context) {
     fits = static_cast<int64_t>(d) == axis || indices.shape[d] <= data.shape[d];
   }
   if (!fits) {
-    return Bad("indices {}, updates {} and data {} do not fit", ShapeString(indices.shape),
-               ShapeString(context.inputs[2].shape), ShapeString(data.shape));
+    return InvalidInput("indices {}, updates {} and data {} do not fit", ShapeString(indices.shape),
+                        ShapeString(context.inputs[2].shape), ShapeString(data.shape));
   }
   SetSpec(context, 0, data.type, data.shape);
   return absl::OkStatus();
@@ -184,7 +179,7 @@ absl::Status ScatterElementsCompute(KernelContext& context) {
   for (int64_t i = 0; i < indices.size(); ++i) {
     const int64_t index = IndexAt(indices, i);
     if (index < -n || index >= n) {
-      return Bad("index {} is out of range for an axis of {}", index, n);
+      return InvalidInput("index {} is out of range for an axis of {}", index, n);
     }
   }
   CopyData(data, out);
@@ -205,7 +200,7 @@ absl::Status ScatterElementsCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
-constexpr OpDef kOps[] = {
+constexpr OpDef kScatterOps[] = {
     {"", "Scatter", 9, ScatterElementsShape, ScatterElementsCompute, ViewKind::kNone, 0},
     {"", "ScatterElements", 11, ScatterElementsShape, ScatterElementsCompute, ViewKind::kNone, 0},
     {"", "ScatterND", 11, ScatterNdShape, ScatterNdCompute, ViewKind::kNone, 0},
@@ -213,6 +208,6 @@ constexpr OpDef kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpDef> ScatterOps() { return kOps; }
+absl::Span<const OpDef> ScatterOps() { return kScatterOps; }
 
 }  // namespace kvlift::exec

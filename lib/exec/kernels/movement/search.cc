@@ -17,15 +17,10 @@ using math::IntAttribute;
 using math::NeedInputs;
 using math::SetSpec;
 using math::Widen;
+using move::InvalidInput;
 using move::Product;
+using move::Rank;
 using onnx::TensorProto;
-
-template <typename... Args>
-absl::Status Bad(fmt::format_string<Args...> text, Args&&... args) {
-  return absl::InvalidArgumentError(fmt::format(text, std::forward<Args>(args)...));
-}
-
-int64_t Rank(const View& view) { return static_cast<int64_t>(view.shape.size()); }
 
 // A tensor as [outer, n, inner] around an axis.
 struct Lines {
@@ -50,7 +45,7 @@ absl::StatusOr<int64_t> TopKCount(const KernelContext& context) {
   if (context.opset < 10) return IntAttribute(context, "k", 0);
   KV_RETURN_IF_ERROR(NeedInputs(context, 2));
   if (!move::IsIndexType(context.inputs[1].type) || context.inputs[1].size() != 1) {
-    return Bad("k must be one int64");
+    return InvalidInput("k must be one int64");
   }
   return move::IndexAt(context.inputs[1], 0);
 }
@@ -60,7 +55,7 @@ absl::Status TopKShape(KernelContext& context) {
   const View& data = context.inputs[0];
   KV_ASSIGN_OR_RETURN(const int64_t k, TopKCount(context));
   KV_ASSIGN_OR_RETURN(const int64_t axis, move::Axis(context, "axis", -1, Rank(data)));
-  if (k < 0 || k > data.shape[axis]) return Bad("k is {} of {}", k, data.shape[axis]);
+  if (k < 0 || k > data.shape[axis]) return InvalidInput("k is {} of {}", k, data.shape[axis]);
   Shape shape = data.shape;
   shape[axis] = k;
   SetSpec(context, 0, data.type, shape);
@@ -108,7 +103,7 @@ absl::Status ArgShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 1));
   const View& data = context.inputs[0];
   KV_ASSIGN_OR_RETURN(const int64_t axis, move::Axis(context, "axis", 0, Rank(data)));
-  if (data.shape[axis] == 0) return Bad("axis {} is empty", axis);
+  if (data.shape[axis] == 0) return InvalidInput("axis {} is empty", axis);
   Shape shape = data.shape;
   if (IntAttribute(context, "keepdims", 1) != 0) {
     shape[axis] = 1;
@@ -180,7 +175,7 @@ absl::Status NonZeroCompute(KernelContext& context) {
 
 absl::StatusOr<int64_t> CumulativeAxis(const KernelContext& context) {
   if (!move::IsIndexType(context.inputs[1].type) || context.inputs[1].size() != 1) {
-    return Bad("axis must be one int64 or int32");
+    return InvalidInput("axis must be one int64 or int32");
   }
   return move::NormalizeAxis(context, move::IndexAt(context.inputs[1], 0), Rank(context.inputs[0]));
 }
@@ -218,7 +213,7 @@ absl::Status CumulativeCompute(KernelContext& context) {
   });
 }
 
-constexpr OpDef kOps[] = {
+constexpr OpDef kSearchOps[] = {
     {"", "ArgMax", 1, ArgShape, ArgCompute<true>},
     {"", "ArgMin", 1, ArgShape, ArgCompute<false>},
     {"", "CumProd", 26, CumulativeShape, CumulativeCompute<true>, ViewKind::kNone, 0},
@@ -229,6 +224,6 @@ constexpr OpDef kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpDef> SearchOps() { return kOps; }
+absl::Span<const OpDef> SearchOps() { return kSearchOps; }
 
 }  // namespace kvlift::exec

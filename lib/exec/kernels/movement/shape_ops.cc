@@ -18,12 +18,8 @@ using math::IntAttribute;
 using math::NeedInputs;
 using math::SetSpec;
 using move::Ints;
+using move::InvalidInput;
 using onnx::TensorProto;
-
-template <typename... Args>
-absl::Status Bad(fmt::format_string<Args...> text, Args&&... args) {
-  return absl::InvalidArgumentError(fmt::format(text, std::forward<Args>(args)...));
-}
 
 absl::Status IdentityShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 1));
@@ -41,26 +37,26 @@ absl::Status ReshapeShape(KernelContext& context) {
   for (size_t d = 0; d < shape.size(); ++d) {
     if (shape[d] == 0 && !allow_zero) {
       if (d >= data.shape.size())
-        return Bad("shape copies dim {} of {}", d, ShapeString(data.shape));
+        return InvalidInput("shape copies dim {} of {}", d, ShapeString(data.shape));
       shape[d] = data.shape[d];
     }
     if (shape[d] < -1 || (shape[d] == -1 && inferred >= 0)) {
-      return Bad("shape {}", ShapeString(shape));
+      return InvalidInput("shape {}", ShapeString(shape));
     }
     if (shape[d] == -1) {
       inferred = static_cast<int64_t>(d);
     } else if (__builtin_mul_overflow(known, shape[d], &known)) {
-      return Bad("shape {}", ShapeString(shape));
+      return InvalidInput("shape {}", ShapeString(shape));
     }
   }
   if (inferred >= 0) {
     if (known == 0 || data.size() % known != 0) {
-      return Bad("{} does not fit shape {}", ShapeString(data.shape), ShapeString(shape));
+      return InvalidInput("{} does not fit shape {}", ShapeString(data.shape), ShapeString(shape));
     }
     shape[inferred] = data.size() / known;
   }
   if (NumElements(shape) != data.size()) {
-    return Bad("{} does not fit shape {}", ShapeString(data.shape), ShapeString(shape));
+    return InvalidInput("{} does not fit shape {}", ShapeString(data.shape), ShapeString(shape));
   }
   SetSpec(context, 0, data.type, shape);
   return absl::OkStatus();
@@ -72,7 +68,7 @@ absl::Status FlattenShape(KernelContext& context) {
   const auto rank = static_cast<int64_t>(data.shape.size());
   int64_t axis = IntAttribute(context, "axis", 1);
   if (axis < 0) axis += rank;
-  if (axis < 0 || axis > rank) return Bad("axis {} for rank {}", axis, rank);
+  if (axis < 0 || axis > rank) return InvalidInput("axis {} for rank {}", axis, rank);
   const auto split = static_cast<size_t>(axis);
   SetSpec(
       context, 0, data.type,
@@ -89,7 +85,8 @@ absl::Status SqueezeShape(KernelContext& context) {
   for (const int64_t raw : axes) {
     KV_ASSIGN_OR_RETURN(const int64_t axis,
                         move::NormalizeAxis(context, raw, static_cast<int64_t>(drop.size())));
-    if (data.shape[axis] != 1) return Bad("dim {} of {} is not 1", axis, ShapeString(data.shape));
+    if (data.shape[axis] != 1)
+      return InvalidInput("dim {} of {} is not 1", axis, ShapeString(data.shape));
     drop[axis] = true;
   }
   Shape shape;
@@ -105,13 +102,13 @@ absl::Status UnsqueezeShape(KernelContext& context) {
   const View& data = context.inputs[0];
   bool given = false;
   KV_ASSIGN_OR_RETURN(const Ints axes, move::InputOrAttribute(context, 1, "axes", &given));
-  if (!given) return Bad("no axes");
+  if (!given) return InvalidInput("no axes");
   const size_t rank = data.shape.size() + axes.size();
   Shape shape(rank, -1);
   for (const int64_t raw : axes) {
     KV_ASSIGN_OR_RETURN(const int64_t axis,
                         move::NormalizeAxis(context, raw, static_cast<int64_t>(rank)));
-    if (shape[axis] == 1) return Bad("axis {} twice", axis);
+    if (shape[axis] == 1) return InvalidInput("axis {} twice", axis);
     shape[axis] = 1;
   }
   size_t next = 0;
@@ -197,7 +194,7 @@ absl::Status ConstantOfShapeShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 1));
   KV_ASSIGN_OR_RETURN(const Ints dims, move::ReadInts(context, 0));
   for (const int64_t d : dims) {
-    if (d < 0) return Bad("negative dim {}", d);
+    if (d < 0) return InvalidInput("negative dim {}", d);
   }
   const onnx::AttributeProto* value = math::FindAttribute(context, "value");
   SetSpec(context, 0, value != nullptr ? value->t().data_type() : int32_t{TensorProto::FLOAT},
@@ -232,7 +229,7 @@ absl::Status ConstantOfShapeCompute(KernelContext& context) {
     return absl::OkStatus();
   }
   KV_ASSIGN_OR_RETURN(const Tensor tensor, Tensor::FromProto(value->t(), ""));
-  if (tensor.size() != 1) return Bad("value has {} elements", tensor.size());
+  if (tensor.size() != 1) return InvalidInput("value has {} elements", tensor.size());
   move::FillElements(out.type, out.data, 0, out.size(), tensor.data(), 0);
   return absl::OkStatus();
 }
@@ -261,12 +258,12 @@ absl::Status RangeShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 3));
   for (size_t i = 0; i < 3; ++i) {
     if (context.inputs[i].size() != 1 || context.inputs[i].type != context.inputs[0].type) {
-      return Bad("start, limit and delta must be scalars of one type");
+      return InvalidInput("start, limit and delta must be scalars of one type");
     }
   }
   return math::VisitNumeric(context.inputs[0].type, [&](auto tag) {
     const int64_t n = RangeLength<typename decltype(tag)::Type>(context);
-    if (n < 0) return Bad("delta is zero, or the range is too long");
+    if (n < 0) return InvalidInput("delta is zero, or the range is too long");
     SetSpec(context, 0, context.inputs[0].type, {n});
     return absl::OkStatus();
   });
@@ -291,7 +288,8 @@ absl::Status BitCastShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 1));
   const auto to = static_cast<int32_t>(IntAttribute(context, "to", 0));
   if (ElementBits(to) != ElementBits(context.inputs[0].type)) {
-    return Bad("{} becomes {}", ElementTypeName(context.inputs[0].type), ElementTypeName(to));
+    return InvalidInput("{} becomes {}", ElementTypeName(context.inputs[0].type),
+                        ElementTypeName(to));
   }
   SetSpec(context, 0, to, context.inputs[0].shape);
   return absl::OkStatus();
@@ -300,7 +298,7 @@ absl::Status BitCastShape(KernelContext& context) {
 absl::Status EyeLikeShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 1));
   const View& data = context.inputs[0];
-  if (data.shape.size() != 2) return Bad("a matrix is needed");
+  if (data.shape.size() != 2) return InvalidInput("a matrix is needed");
   SetSpec(context, 0, static_cast<int32_t>(IntAttribute(context, "dtype", data.type)), data.shape);
   return absl::OkStatus();
 }
@@ -338,7 +336,7 @@ absl::Status ConstantCompute(KernelContext& context) {
   return absl::OkStatus();
 }
 
-constexpr OpDef kOps[] = {
+constexpr OpDef kShapeOps[] = {
     {"", "BitCast", 26, BitCastShape, nullptr, ViewKind::kWhole},
     {"", "Constant", 1, ConstantShape, ConstantCompute},
     {"", "ConstantOfShape", 9, ConstantOfShapeShape, ConstantOfShapeCompute},
@@ -366,6 +364,6 @@ constexpr OpDef kOps[] = {
 
 }  // namespace
 
-absl::Span<const OpDef> ShapeOps() { return kOps; }
+absl::Span<const OpDef> ShapeOps() { return kShapeOps; }
 
 }  // namespace kvlift::exec

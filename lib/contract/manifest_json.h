@@ -1,0 +1,17 @@
+// Manifests and their parts as JSON documents. Most readers of a manifest need none, and the
+// library's header takes long to compile.
+#pragma once
+
+#include "absl/types/span.h"
+#include "contract/manifest.h"
+#include "nlohmann/json.hpp"
+
+namespace kvlift {
+
+// Returns a manifest as JSON. Keys that the schema does not require are left out if their value is
+// absent or empty.
+nlohmann::ordered_json ToJson(const Manifest& manifest);
+// Returns a list of assumptions as JSON, as manifests and `verify --json` have it.
+nlohmann::ordered_json ToJson(absl::Span<const Assumption> assumptions);
+
+}  // namespace kvlift
