@@ -401,6 +401,10 @@ class Check(Case):
         self.run_ok("check", bad, "--ignore", "KV121")
         self.run_ok("check", bad, "--select", "KV110,KV111")
         self.run_ok("check", bad, "--select", "KV12", code=1)
+        for flag in ("--select", "--ignore"):  # a typing error would hide what is wrong
+            for codes in ("KVO30", "kv121", "KV121,KV999", ""):
+                self.assertIn(b"no code begins with",
+                              self.run_ok("check", bad, flag, codes, code=2).stderr)
 
     def test_manifest_beside_the_model(self):
         out = self.dir / "o.onnx"

@@ -272,6 +272,11 @@ class RecordTest(unittest.TestCase):
         for wrong in ((1.51, np.inf, 3, 0), (np.nan, np.inf, 3, 0), (1, 7, 3, 0), (1, np.nan, 3, 0),
                       (1, -np.inf, 3, 0), (1, np.inf, 3, 1e-40)):
             self.assertTrue(differs(*wrong), wrong)
+        # A NaN that is expected is no number, and hides no difference beside it.
+        bound[2] = 0.5
+        self.assertFalse(differs(1, np.inf, np.nan, 0))
+        self.assertTrue(differs(1, np.inf, 3, 0))
+        self.assertTrue(differs(100, np.inf, np.nan, 0))
         one = np.array(0.0, np.float32)
         self.assertIsNotNone(judge.compare("x", want[:3], want, one, "float32")[1])
         self.assertIsNotNone(judge.compare("x", want.astype(np.float64), want, one, "float32")[1])
@@ -495,6 +500,13 @@ class RecordTest(unittest.TestCase):
         self.assertIn("no plan was replayed", out)
 
     def test_records_that_are_refused(self):
+        def nothing_expected(text):
+            document = json.loads(text)
+            for plan in document["plans"]:
+                for step in plan["steps"]:
+                    step["expect"] = []
+            return json.dumps(document)
+
         self.refused(3, "`kvlift record` writes one", self.folder / "nonesuch")
         cases = {
             "record.json": [
@@ -512,6 +524,9 @@ class RecordTest(unittest.TestCase):
                 ("has no tokens",
                  lambda text: text.replace(b'"new_tokens": 1,', b'"new_tokens": 0,')),
                 ("is damaged", lambda text: text.replace(b'"capacity"', b'"capacitance"')),
+                ("is damaged", lambda text: text.replace(b'"bound.2"', b'"bound.0"')),
+                ("is damaged: RecursionError", lambda text: b"[" * 100000),
+                ("nothing is expected of prefill of 1", nothing_expected),
             ],
             "plan-002/step-001.npz": [("SHA-256 differs", lambda data: data[:-40]),
                                       ("SHA-256 differs", lambda data: b"\0" * len(data)),

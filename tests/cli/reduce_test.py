@@ -248,6 +248,8 @@ class Models(Case):
         self.assertFalse(self.out.exists())
 
     def test_wrong_usage(self):
+        run = tool("reduce", self.before, "-o", "")
+        self.assertEqual((run.returncode, "name of a folder" in run.stderr), (2, True), run.stderr)
         for args, text in [(("-",), "models are read from files"),
                            ((self.before, "--manifest", "m.json"), "--manifest is for a pair"),
                            ((self.before, "--keep", "KV999"), "needs the code of a finding"),

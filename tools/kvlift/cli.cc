@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "base/findings.h"
 #include "fmt/format.h"
 #include "kvlift/commands/commands.h"
 #include "kvlift/fleet/flags.h"
@@ -35,6 +36,16 @@ void AddSave(CLI::App* app, std::vector<std::string>* save, std::vector<std::str
 CLI::Validator FileName() { return {IsOutputName, ""}; }
 
 CLI::Validator OneOf(std::vector<std::string> words) { return CLI::IsMember(std::move(words)); }
+
+// Returns an empty string, or that no code of a finding begins so.
+std::string BeginsCode(const std::string& text) {
+  const auto findings = AllFindings();
+  const bool begins =
+      !text.empty() && std::any_of(findings.begin(), findings.end(), [&](const FindingInfo& info) {
+        return info.code.starts_with(text);
+      });
+  return begins ? "" : fmt::format("no code begins with \"{}\"", text);
+}
 
 // Returns an empty string, or what is wrong with a seed.
 std::string IsSeed(const std::string& text) {
@@ -210,8 +221,8 @@ struct Program {
         ->check(OneOf({"spec", "ort", "genai", "genai-static", "tensorrt", "portable"}));
     c->add_option("--format", check.format, "Output format")->check(OneOf(kFormats));
     AddSave(c, &check.save, kFormats);
-    c->add_option("--select", check.select, "Only these codes")->delimiter(',');
-    c->add_option("--ignore", check.ignore, "Not these codes")->delimiter(',');
+    c->add_option("--select", check.select, "Only these codes")->delimiter(',')->check(BeginsCode);
+    c->add_option("--ignore", check.ignore, "Not these codes")->delimiter(',')->check(BeginsCode);
     c->add_option("--manifest", check.manifest, "The manifest, if not beside the model");
     c->add_flag("--exit-zero", check.exit_zero, "Exit 0 in spite of findings");
   }
@@ -246,7 +257,9 @@ struct Program {
         Command("record", "Write down what verify runs, for kvlift.replay", &record, &RunRecord);
     c->add_option("before", record.before, "The source model")->required();
     c->add_option("after", record.after, "The converted model")->required();
-    c->add_option("-o,--output", record.output, "The folder to write")->required();
+    c->add_option("-o,--output", record.output, "The folder to write")
+        ->required()
+        ->check(IsFolderName);
     c->add_option("--plan", record.plan, "How much to record")->check(OneOf({"quick", "full"}));
     c->add_option("--lengths", record.lengths, "Past tokens of the steps that are timed")
         ->delimiter(',')

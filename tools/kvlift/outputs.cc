@@ -38,6 +38,10 @@ std::string IsOutputName(const std::string& path) {
   return path == "-" ? "outputs are written to files; ./- is a file of that name" : "";
 }
 
+std::string IsFolderName(const std::string& path) {
+  return path.empty() ? "is empty, and needs the name of a folder" : "";
+}
+
 void OutputGuard::Reads(const std::string& path) {
   struct stat info {};
   if (path.empty() || path == "-" || stat(path.c_str(), &info) != 0) return;

@@ -50,6 +50,18 @@ ValueId Unpassed(Forms& forms, ValueId v) {
   return v;
 }
 
+// Returns true if inputs declare this name for the rows of matrices only.
+bool IsOfRows(const Graph& graph, const std::string& name) {
+  for (const ValueId input : graph.graph_inputs()) {
+    if (!graph.type(input).shape) continue;
+    const auto& shape = *graph.type(input).shape;
+    for (size_t k = 0; k < shape.size(); ++k) {
+      if (shape[k].param == name && (k > 0 || shape.size() != 2)) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 void RenameSizes(const SizeNames& names, onnx::GraphProto* graph) {
@@ -104,7 +116,8 @@ SizeNames RowNamesOf(Forms& forms) {
       continue;
     }
     const std::string row_name = rows->dim().name(), name = sequences->dim().name();
-    if (!places.contains(row_name) || !places.contains(name)) continue;
+    if (!places.contains(name) || !places.contains(row_name) || !IsOfRows(graph, row_name))
+      continue;
     const Expr rest = pool.FloorDiv(pool.Mul(rows, from.shape[1]), sequences, Facts{});
     if (to.shape[1] == rest) names.try_emplace(row_name, name);
   }

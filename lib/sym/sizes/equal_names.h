@@ -27,7 +27,7 @@ SizeNames EqualNamesOf(const Forms& forms);
 // Returns new names for the rows of inputs [X, Y] that a Reshape to [B, -1] hands on, where B is
 // the size of another input: B for X, since X is B wherever Y is the length of a sequence. The
 // Reshape would take other matrices of as many elements as well, so a caller states that it takes
-// none. Computes the forms of such results.
+// none. Names that inputs declare for other axes as well stay. Computes the forms of such results.
 SizeNames RowNamesOf(Forms& forms);
 
 }  // namespace kvlift::sym

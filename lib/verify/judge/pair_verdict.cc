@@ -36,7 +36,7 @@ std::string PairVerifier::NoteOf(const std::string& name) const {
 // Returns why all sequences of a batch have one length.
 std::string PairVerifier::OneLength() const {
   if (relation_.uniform) return "the relation gives one length for the whole batch";
-  if (limits_.batch && *limits_.batch < 2) return "the batch is fixed at one";
+  if (limits_.batch && *limits_.batch < 2) return "steps have one sequence only";
   if (facts_.grows) return "a cache that grows has one length for the whole batch";
   return NoteOf("ragged");
 }

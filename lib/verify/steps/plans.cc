@@ -26,6 +26,7 @@ class Planner {
     Uniform("decode", "a prompt of 7, three tokens, a chunk of 3", 1, {7, 1, 1, 1, 3});
     Uniform("batch", "the same with three sequences", 3, {7, 1, 1, 1, 3});
     LastSlot();
+    LastChunk();
     Ragged();
     RightPads();
     ShortSteps();
@@ -145,7 +146,7 @@ class Planner {
   // The plan has more sequences, and more tokens in a step, than the other plans.
   void Nine() {
     constexpr int64_t kNine = 9;
-    if (l_.batch) return Skip(Named("nine sequences", "nine sequences"), "the batch is fixed");
+    if (l_.batch) return Skip(Named("nine sequences", "nine sequences"), OnlyBatch());
     const int64_t tokens = Chunk(kNine), past = PastOf(tokens > 1 ? 3 : 2);
     plans_.push_back(Extra("nine sequences",
                            fmt::format("nine sequences of {} new tokens each", tokens), kNine, past,
@@ -155,8 +156,9 @@ class Planner {
   void LongPrompt() {
     constexpr int64_t kLength = 11;
     if (l_.tokens || !l_.prefill || (l_.most_tokens && *l_.most_tokens < kLength)) return;
-    plans_.push_back(
-        Extra("prefill of 11", "a prompt of 11 tokens", l_.batch.value_or(1), 0, {kLength}));
+    Plan plan = Extra("prefill of 11", "a prompt of 11 tokens", l_.batch.value_or(1), 0, {kLength});
+    if (EndsWhereItsTokensEnd(plan)) plan.capacity = kLength;
+    plans_.push_back(std::move(plan));
   }
 
   // Masks hide any pattern of keys, and hold any numbers where they are added to scores.
@@ -216,12 +218,18 @@ class Planner {
     }
   }
 
+  // Returns why a plan with another number of sequences is left out.
+  std::string OnlyBatch() const {
+    return *l_.batch == 1 ? "steps have one sequence only"
+                          : fmt::format("steps have {} sequences only", *l_.batch);
+  }
+
   // All sequences have the same length.
   void Uniform(const std::string& name, const std::string& shows, int64_t batch,
                const std::vector<int64_t>& lengths) {
     Plan plan = Named(name, shows);
     if (l_.batch && *l_.batch != batch) {
-      if (batch != 1) return Skip(std::move(plan), "the batch is fixed");
+      if (batch != 1) return Skip(std::move(plan), OnlyBatch());
       batch = *l_.batch;
     }
     std::vector<int64_t> past(batch, 0);
@@ -230,6 +238,7 @@ class Planner {
       Add(&plan, &past, length);
     }
     if (plan.steps.empty()) return Skip(std::move(plan), "the capacity is too small");
+    if (batch > 1 && EndsWhereItsTokensEnd(plan)) plan.capacity = past[0];
     // If a prompt or a chunk was split, the text says the lengths that are run.
     if (plan.steps.size() != lengths.size()) {
       std::vector<int64_t> run;
@@ -260,12 +269,39 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
+  // Returns true if the buffer of a plan may be as long as all its tokens, so that a step of
+  // several tokens ends in its last slot.
+  bool EndsWhereItsTokensEnd(const Plan& plan) const {
+    return l_.free_capacity && !l_.circular && !l_.kept && !plan.steps.empty() &&
+           plan.steps.back().new_tokens > 1;
+  }
+
+  // Where the capacity is given: steps of several tokens that end in the last slot, behind a past
+  // and as the first ones.
+  void LastChunk() {
+    constexpr int64_t kMostPrompt = 64;
+    if (l_.free_capacity || l_.circular || l_.kept || l_.tokens) return;
+    std::vector<int64_t> past(l_.batch.value_or(1), l_.capacity - 2);
+    if (Chunk(2) == 2 && l_.capacity > 2) {
+      Plan plan = Named("last chunk", "a chunk that ends in the last slot");
+      Add(&plan, &past, 2);
+      plans_.push_back(std::move(plan));
+    }
+    if (!l_.prefill || l_.capacity > std::min(kMostPrompt, l_.most_tokens.value_or(kMostPrompt))) {
+      return;
+    }
+    Plan plan = Named("whole buffer", "a prompt that fills the buffer");
+    past.assign(past.size(), 0);
+    Add(&plan, &past, l_.capacity);
+    plans_.push_back(std::move(plan));
+  }
+
   // Lengths differ: after a prompt of one length each sequence goes back to an earlier slot and
   // continues from there.
   void Ragged() {
     Plan plan = Named("ragged", "each sequence has its own write index");
     if (l_.uniform) return Skip(std::move(plan), "one length for the whole batch");
-    if (l_.batch && *l_.batch < 2) return Skip(std::move(plan), "the batch is fixed at one");
+    if (l_.batch && *l_.batch < 2) return Skip(std::move(plan), OnlyBatch());
     const int64_t batch = l_.batch.value_or(3), tokens = l_.tokens.value_or(1);
     std::vector<int64_t> past(batch, 0);
     for (int64_t length : Taken({5 * tokens})) Add(&plan, &past, length);
@@ -288,7 +324,7 @@ class Planner {
     if (!l_.pads) return Skip(std::move(plan), kRuledOut);
     if (l_.tokens || !l_.prefill) return Skip(std::move(plan), "no prompt of several tokens");
     if (!l_.causal) return Skip(std::move(plan), "tokens see later ones");
-    if (l_.batch && *l_.batch < 2) return Skip(std::move(plan), "the batch is fixed at one");
+    if (l_.batch && *l_.batch < 2) return Skip(std::move(plan), OnlyBatch());
     const int64_t batch = l_.batch.value_or(3);
     if (l_.capacity < 12) return Skip(std::move(plan), "the capacity is too small");
     std::vector<int64_t> past(batch, 0);
@@ -372,7 +408,7 @@ class Planner {
   void ChangedPlaces() {
     Plan plan = Named("changed places", "sequences go on from each other's past");
     if (!l_.reorders) return Skip(std::move(plan), "no input says where each one goes on");
-    if (l_.batch && *l_.batch < 2) return Skip(std::move(plan), "the batch is fixed at one");
+    if (l_.batch && *l_.batch < 2) return Skip(std::move(plan), OnlyBatch());
     const int64_t batch = l_.batch.value_or(3);
     std::vector<int64_t> past(batch, 0);
     for (int64_t length : Taken({5, 1, 2, 1})) {
@@ -445,7 +481,7 @@ class Planner {
     Around(Named("around the end", "rows wrap around the end of the buffer"), false);
     Plan ragged = Named("around the end, ragged", "each sequence wraps at a step of its own");
     if (l_.uniform) return Skip(std::move(ragged), "one length for the whole batch");
-    if (l_.batch && *l_.batch < 2) return Skip(std::move(ragged), "the batch is fixed at one");
+    if (l_.batch && *l_.batch < 2) return Skip(std::move(ragged), OnlyBatch());
     Around(std::move(ragged), true);
   }
 

@@ -309,7 +309,9 @@ void AddReduceFlags(CLI::App* command, ReduceFlags* flags) {
                    "A model that is refused or crashes, or BEFORE and AFTER that differ")
       ->required()
       ->expected(1, 2);
-  command->add_option("-o,--output", flags->output, "The folder to write")->required();
+  command->add_option("-o,--output", flags->output, "The folder to write")
+      ->required()
+      ->check(IsFolderName);
   command
       ->add_option("--keep", flags->keep,
                    "What is kept: a code, different, inconclusive or crash; by default what "

@@ -12,8 +12,8 @@ namespace {
 
 // Options that name one file for all models, or that decide what is printed.
 constexpr auto kReserved = std::to_array<std::string_view>(
-    {"-o", "--output", "--json", "--format", "--report", "--manifest", "--save-failure",
-     "--obligations", "--dump-dir", "--color", "--quiet", "--verbose", "-h", "--help",
+    {"-o", "--output", "--json", "--format", "--report", "--manifest", "--save-failure", "--save",
+     "--explorer", "--obligations", "--dump-dir", "--color", "--quiet", "--verbose", "-h", "--help",
      "--help-all"});
 
 bool IsReserved(std::string_view word) {

@@ -4,6 +4,7 @@
 #include "absl/strings/str_split.h"
 #include "kvlift/cli.h"
 #include "kvlift/fleet/result.h"
+#include "kvlift/outputs.h"
 
 namespace kvlift::cli {
 namespace {
@@ -33,7 +34,9 @@ void AddFleetFlags(CLI::App* app, FleetFlags* flags) {
       ->check(CLI::IsMember({"convert", "verify", "check", "merge"}));
   app->add_option("source", flags->sources, "A list or a folder; of merge, files of results")
       ->required();
-  app->add_option("-o,--output", flags->output, "The folder of results")->required();
+  app->add_option("-o,--output", flags->output, "The folder of results")
+      ->required()
+      ->check(IsFolderName);
   app->add_option("--jobs", flags->jobs, "Models at once; 0: as the machine has processors")
       ->check(CLI::Range(0, kMostJobs));
   app->add_option("--memory", flags->memory_gib, "GiB that each may allocate")->check(AboveZero());

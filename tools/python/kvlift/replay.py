@@ -12,13 +12,14 @@ cannot be read; 4 inconclusive, or the runtime refuses the model; 5 a file canno
 """
 
 import argparse
+import contextlib
 import json
 import os
 import sys
 import tempfile
-from typing import Any, List, Optional
+from typing import Any, Iterator, List, Optional
 
-from ._replay.errors import UNWRITABLE, ReplayError, UsageError
+from ._replay.errors import UNWRITABLE, RecordError, ReplayError, UsageError
 
 
 def _pair(word: str) -> "tuple[str, str]":
@@ -124,6 +125,17 @@ def _write(path: str, words: str) -> None:
         raise _Unwritable(f"{path}: {error.strerror}") from None
 
 
+@contextlib.contextmanager
+def _damage_named(record: str) -> Iterator[None]:
+    """Says that a record is damaged where its values do not fit what is done with them."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
+            ValueError) as error:
+        path = os.path.join(record, "record.json")
+        raise RecordError(f"{path}: is damaged: {type(error).__name__}: {error}") from None
+
+
 def _run(args: argparse.Namespace, ort: Any) -> int:
     ort = _modules(ort)
     from ._replay import reports, timing
@@ -135,11 +147,12 @@ def _run(args: argparse.Namespace, ort: Any) -> int:
     settings = Settings(args.provider, args.device, dict(args.provider_option), args.threads,
                         not args.no_optimize)
     runtime = Runtime(ort, settings)
-    record = Record(args.record, args.before, args.after)
-    _check_outputs(args, record)
-    record.check()
-    replay = Replay(runtime, record)
-    outcome = replay.run(args.plan)
+    with _damage_named(args.record):
+        record = Record(args.record, args.before, args.after)
+        _check_outputs(args, record)
+        record.check()
+        replay = Replay(runtime, record)
+        outcome = replay.run(args.plan)
     lengths: List[timing.Length] = []
     in_place: Optional[timing.InPlace] = None
     if args.rounds and outcome.verdict == "equal":

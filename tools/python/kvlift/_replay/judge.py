@@ -74,11 +74,13 @@ def compare(name: str, got: np.ndarray, want: np.ndarray, bound: np.ndarray,
     g, w = numbers(got, type_name), numbers(want, type_name)
     with np.errstate(invalid="ignore"):
         distance = np.where(g == w, 0.0, np.abs(g - w))
-    distance = np.where(np.isfinite(g) | (g == w), distance, np.inf)
+    alike = (g == w) | (np.isnan(g) & np.isnan(w))
+    distance = np.where(alike, 0.0, np.where(np.isfinite(g) & np.isfinite(w), distance, np.inf))
     distance = np.where(judged, distance, 0.0)
     allowed = np.broadcast_to(bound, want.shape).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = np.where(distance == 0, 0.0, distance / allowed)
+    ratio = np.where(np.isnan(ratio), np.inf, ratio)
     if ratio.size == 0:
         return Worst(), None
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape))

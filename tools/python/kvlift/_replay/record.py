@@ -210,6 +210,9 @@ class Record:
 
     def check(self) -> None:
         """Raises RecordError if a step cannot be run, so that no model runs in vain."""
+        for plan in self.plans:
+            if plan.steps and not any(step.expect for step in plan.steps):
+                raise RecordError(f"{self.path}: is damaged: nothing is expected of {plan.name}")
         for plan in (*self.plans, *self.lengths, *self.large):
             for step in plan.steps:
                 self._check_step(step)
