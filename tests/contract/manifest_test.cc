@@ -1,12 +1,12 @@
 // LIBS: contract
 #include "contract/manifest.h"
-#include "contract/manifest_json.h"
 
 #include <set>
 #include <string>
 #include <variant>
 
 #include "contract/manifest.h"
+#include "contract/manifest_json.h"
 #include "contract/words.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
