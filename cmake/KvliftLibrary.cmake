@@ -25,12 +25,12 @@ function(kvlift_unity TARGET)
 endfunction()
 
 # kvlift_library(NAME BRIEF SRCS... HDRS... DEPS... ALONE... FOLDERS... PLAIN...) defines the library
-# of one folder, target kvlift_NAME. DEPS are names of other folders, or targets of other projects. A
-# folder without source files becomes an INTERFACE library. Files named *_avx2.cc, *_avx512.cc and
+# of one folder, target kvlift_NAME. DEPS are names of other folders, or targets of other projects.
+# A folder without source files becomes an INTERFACE library. Files named *_avx2.cc, *_avx512.cc and
 # *_vnni.cc are compiled for that instruction set and left out on other processors; their functions
 # are called by dispatch at run time only. BRIEF: with less optimisation (kvlift_brief), where no
-# time is spent. PLAIN: patterns of files for which that holds, while the others have all of it; they
-# are compiled by the target kvlift_NAME_plain.
+# time is spent. PLAIN: patterns of the files that are compiled so while the others are not, by the
+# target kvlift_NAME_plain. ALONE and FOLDERS: as for kvlift_unity.
 function(kvlift_library NAME)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH;BRIEF" "" "SRCS;HDRS;DEPS;ALONE;FOLDERS;PLAIN")
   set(target kvlift_${NAME})
@@ -76,8 +76,8 @@ function(kvlift_library NAME)
   target_link_libraries(${target} ${scope} ${deps})
 endfunction()
 
-# kvlift_folder(NAME BRIEF DEPS... ALONE... FOLDERS... PLAIN...) calls kvlift_library with all files in the current
-# folder and below it.
+# kvlift_folder(NAME BRIEF DEPS... ALONE... FOLDERS... PLAIN...) calls kvlift_library with all files
+# in the current folder and below it.
 function(kvlift_folder NAME)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH;BRIEF" "" "DEPS;ALONE;FOLDERS;PLAIN")
   file(GLOB_RECURSE srcs CONFIGURE_DEPENDS *.cc)

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "contract/manifest_json.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "onnxio/model/model.h"

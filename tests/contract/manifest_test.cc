@@ -5,7 +5,6 @@
 #include <string>
 #include <variant>
 
-#include "contract/manifest.h"
 #include "contract/manifest_json.h"
 #include "contract/words.h"
 #include "gmock/gmock.h"

@@ -103,6 +103,25 @@ TEST(Weights, OtherNumbersAreRefutedUnderAnyName) {
   EXPECT_EQ(proof.facts.back().status, FactStatus::kRefuted);
 }
 
+// Elements keep their order in any shape, and get one shape again: the models are equal.
+TEST(Shapes, OfElementsInTheirOrderRefuteNothing) {
+  const auto status_of = [](const std::string& shape, const std::string& other) {
+    const TextChanges before = {
+        {kLastOfSource,
+         "y0 = Reshape(context4, y_shape)\ny1 = Reshape(y0, some_shape)\n"
+         "y2 = Tanh(y1)\ny = Reshape(y2, y_shape)"},
+        {kConstantsOfSource, std::string(kConstantsOfSource) + " int64[4] some_shape = " + shape}};
+    const TextChanges after = {
+        {kLast,
+         "y0 = Reshape (context4, y_shape)\ny1 = Reshape (y0, some_shape)\n"
+         "y2 = Tanh (y1)\ny = Reshape (y2, y_shape)"},
+        {kConstants, std::string(kConstants) + " int64[4] some_shape = " + other}};
+    return ProofOfPair(kCase, before, after).facts.back().status;
+  };
+  EXPECT_EQ(status_of("{0,0,2,8},", "{0,0,2,8},"), FactStatus::kGiven);
+  EXPECT_EQ(status_of("{0,0,2,8},", "{0,0,8,2},"), FactStatus::kOpen);
+}
+
 TEST(Attributes, WhatAnOperatorTakesByItselfMayBeWrittenOut) {
   EXPECT_EQ(WithEnd("y = LeakyRelu (y0)", "y = LeakyRelu <alpha: float = 0.01> (y0)"), "");
   EXPECT_EQ(WithEnd("y = LeakyRelu <alpha = 0.01> (y0)", "y = LeakyRelu (y0)"), "");

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "contract/manifest_json.h"
 #include "contract/words.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"

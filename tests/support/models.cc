@@ -6,6 +6,7 @@
 
 #include "fmt/format.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "onnxio/model/functional_form.h"
 #include "support/case_file.h"
 

@@ -25,6 +25,7 @@
 #include "kvlift/reports/documents.h"
 #include "lint/lint.h"
 #include "lint/target.h"
+#include "nlohmann/json.hpp"
 #include "onnxio/model/model.h"
 #include "pipeline/pipeline.h"
 #include "ports/ports.h"

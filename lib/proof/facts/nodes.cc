@@ -180,8 +180,11 @@ Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<S
     if (operand != Sameness::kNone) continue;
     std::string why = fmt::format("has {} in the place of {}", Called(x), Called(y));
     // This operand refutes the fact only if no other one differs: both are constants of the same
-    // shape with other numbers.
-    other.refuted = other.why_not.empty() && pair_.HaveOtherNumbers(x, y);
+    // shape with other numbers. Another shape alone does not, since elements stay in their order,
+    // and a later node may give them one shape again.
+    const bool shape = k == 1 && (graph_.Is(theirs, "Reshape") || graph_.Is(theirs, "Squeeze") ||
+                                  graph_.Is(theirs, "Unsqueeze"));
+    other.refuted = other.why_not.empty() && !shape && pair_.HaveOtherNumbers(x, y);
     if (other.why_not.empty()) other.why_not = std::move(why);
   }
   return other;

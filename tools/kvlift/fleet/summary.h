@@ -7,6 +7,7 @@
 
 #include "absl/types/span.h"
 #include "kvlift/fleet/result.h"
+#include "nlohmann/json.hpp"
 #include "report/text/style.h"
 
 namespace kvlift::cli {
