@@ -98,7 +98,7 @@ class Pipelines(unittest.TestCase):
         self.assertTrue(kvlift.verify(LLAMA, made))
         with self.assertRaisesRegex(kvlift.Error, "model_kvlift"):
             kvlift.optimum.convert_export(self.folder)
-        [other] = kvlift.optimum.convert_export(self.folder, files=["other.onnx"])
+        [other] = kvlift.optimum.convert_export(self.folder, files="other.onnx")
         self.assertTrue(kvlift.verify(GPT2, other))
 
     def test_nothing_is_written_of_what_is_refused(self):
@@ -108,6 +108,11 @@ class Pipelines(unittest.TestCase):
         self.assertEqual([p.name for p in self.folder.iterdir()], ["model.onnx"])
         with self.assertRaises(ValueError):
             kvlift.optimum.convert_export(self.folder, accept="unproved")
+        # Nor of another one of the same call.
+        (self.folder / "other.onnx").write_bytes(GPT2.read_bytes())
+        with self.assertRaises(kvlift.Error):
+            kvlift.optimum.convert_export(self.folder, files=["other.onnx", "model.onnx"])
+        self.assertEqual(len(list(self.folder.iterdir())), 2)
 
     def test_a_folder_without_decoders(self):
         (self.folder / "encoder.onnx").write_bytes(b"")

@@ -23,20 +23,21 @@ def convert_export(folder: Union[str, "os.PathLike[str]"], *,
     """Converts and verifies the decoders in the folder of an export; returns the new models.
 
     NAME.onnx becomes NAME_kvlift.onnx beside it, with its manifest; weights in files of external
-    data are shared. Nothing is written of a model that is not converted and verified: that raises
+    data are shared. Nothing is written where one of them is not converted and verified: that raises
     kvlift.Error. `files` are names in the folder, by default the first of NAMES that is there.
     `force` overwrites. The other options are those of `kvlift.convert`; `accept` is "proved" unless
     it is given.
     """
     home = pathlib.Path(folder)
+    if isinstance(files, str):
+        files = [files]
     names = list(files) if files is not None else [n for n in NAMES if (home / n).is_file()][:1]
     if not names:
         raise kvlift.Error(f"{home}: no decoder here, such as {NAMES[0]}")
-    made = []
+    made = {}
     for name in names:
         source = home / name
-        result = verified(source, **options)
-        path = source.with_name(source.stem + SUFFIX + source.suffix)
+        made[source.with_name(source.stem + SUFFIX + source.suffix)] = verified(source, **options)
+    for path, result in made.items():
         result.save(path, force=force)
-        made.append(path)
-    return made
+    return list(made)
