@@ -82,10 +82,10 @@ build_onnx() {
   local target=$1 work=$2 archive cmake log
   log=$(cache_dir)/onnx-build.log
   say "build ONNX $ONNX_VERSION, once, some minutes (log: $log)"
-  new_cmake "$work/for_cmake" >"$work/cmake" &
+  new_cmake "$work/for_cmake" >"$work/cmake" 2>"$work/cmake.log" &
   cmake=$!
-  archive=$(onnx_archive "$work/for_archive")
-  wait "$cmake"
+  archive=$(onnx_archive "$work/for_archive") || { wait "$cmake" || true; exit 1; }
+  wait "$cmake" || { cat "$work/cmake.log" >&2; exit 1; }
   cmake=$(<"$work/cmake")
   tar -xzf "$archive" -C "$work"
   {
