@@ -94,16 +94,13 @@ endfunction()
 
 option(KVLIFT_HOST_ISA "Leave out kernels for instruction sets that this machine does not have" OFF)
 
-# Sets VARIABLE to the macros that the compiler predefines for the instruction sets of this machine,
-# or to those of all sets that have kernels.
-function(kvlift_isa_macros VARIABLE)
-  set(macros __AVX2__ __AVX512F__ __AVX512VNNI__)
-  if(KVLIFT_HOST_ISA)
-    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -march=native -dM -E -x c++ /dev/null
-                    OUTPUT_VARIABLE macros ERROR_QUIET)
-  endif()
-  set(${VARIABLE} "${macros}" PARENT_SCOPE)
-endfunction()
+# The macros that the compiler predefines for the instruction sets of this machine, or those of all
+# sets that have kernels.
+set(KVLIFT_ISA_MACROS __AVX2__ __AVX512F__ __AVX512VNNI__)
+if(KVLIFT_HOST_ISA)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -march=native -dM -E -x c++ /dev/null
+                  OUTPUT_VARIABLE KVLIFT_ISA_MACROS ERROR_QUIET)
+endif()
 
 # Sets the compiler flags of the sources that are written for one instruction set. Removes them from
 # the list VARIABLE on other processors. A file that is compiled without its flags offers no kernel.
@@ -114,7 +111,6 @@ function(kvlift_select_isa VARIABLE)
   set(avx2_macro __AVX2__)
   set(avx512_macro __AVX512F__)
   set(vnni_macro __AVX512VNNI__)
-  kvlift_isa_macros(macros)
   set(kept)
   foreach(src IN LISTS ${VARIABLE})
     if(src MATCHES "_(avx2|avx512|vnni)\\.cc$")
@@ -123,7 +119,7 @@ function(kvlift_select_isa VARIABLE)
       if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         continue()
       endif()
-      if(NOT "${macros}" MATCHES "${macro}")
+      if(NOT "${KVLIFT_ISA_MACROS}" MATCHES "${macro}")
         set(flags)
       endif()
       set_source_files_properties(${src} PROPERTIES COMPILE_OPTIONS "${flags}"

@@ -31,6 +31,13 @@ absl::StatusOr<std::shared_ptr<const Graph>> Renamed(
   return std::make_shared<const Graph>(std::move(result));
 }
 
+// Returns the graph with other names of sizes; null if there are none.
+absl::StatusOr<std::shared_ptr<const Graph>> WithNames(const Graph& graph,
+                                                       const sym::SizeNames& names) {
+  if (names.empty()) return nullptr;
+  return Renamed(graph, names, [](onnx::GraphProto*) { return false; });
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const Graph>> WithWindowLengths(
@@ -110,15 +117,11 @@ absl::StatusOr<std::shared_ptr<const Graph>> WithOneLength(const Graph& graph,
 
 absl::StatusOr<std::shared_ptr<const Graph>> WithEqualNames(const Graph& graph,
                                                             const sym::Forms& forms) {
-  const sym::SizeNames names = sym::EqualNamesOf(forms);
-  if (names.empty()) return nullptr;
-  return Renamed(graph, names, [](onnx::GraphProto*) { return false; });
+  return WithNames(graph, sym::EqualNamesOf(forms));
 }
 
 absl::StatusOr<std::shared_ptr<const Graph>> WithRowNames(const Graph& graph, sym::Forms& forms) {
-  const sym::SizeNames names = sym::RowNamesOf(forms);
-  if (names.empty()) return nullptr;
-  return Renamed(graph, names, [](onnx::GraphProto*) { return false; });
+  return WithNames(graph, sym::RowNamesOf(forms));
 }
 
 }  // namespace kvlift

@@ -123,24 +123,21 @@ class Record:
                  after: Optional[str] = None) -> None:
         self.folder = folder
         self.document = self._read_document()
-        try:
-            self.plans = _plans(self.document["plans"])
-            self.lengths = _plans(self.document["lengths"])
-            self.large = _plans(self.document["large"])
-            fields = [{key: c[key] for key in Cache._fields
-                       if key in c or key not in Cache._field_defaults}
-                      for c in self.document["caches"]]
-            self.caches = [Cache(**f) for f in fields]
-            self.source_caches = [SourceCache(c["input"], c["output"], c["axis"], c["grows"])
-                                  for c in self.document["source_caches"]]
-            self.half_types = bool(self.document["bounds"]["half_types"])
-            self.doubtful = set(self.document["bounds"]["doubtful"])
-            self.decisions = int(self.document["bounds"]["decisions"])
-            self.assumptions = list(self.document["assumptions"])
-            self.before = self._model(self.document["before"], before)
-            self.after = self._model(self.document["after"], after)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RecordError(f"{self.path}: is damaged: {type(error).__name__}: {error}") from None
+        self.plans = _plans(self.document["plans"])
+        self.lengths = _plans(self.document["lengths"])
+        self.large = _plans(self.document["large"])
+        fields = [{key: c[key] for key in Cache._fields
+                   if key in c or key not in Cache._field_defaults}
+                  for c in self.document["caches"]]
+        self.caches = [Cache(**f) for f in fields]
+        self.source_caches = [SourceCache(c["input"], c["output"], c["axis"], c["grows"])
+                              for c in self.document["source_caches"]]
+        self.half_types = bool(self.document["bounds"]["half_types"])
+        self.doubtful = set(self.document["bounds"]["doubtful"])
+        self.decisions = int(self.document["bounds"]["decisions"])
+        self.assumptions = list(self.document["assumptions"])
+        self.before = self._model(self.document["before"], before)
+        self.after = self._model(self.document["after"], after)
 
     @property
     def path(self) -> str:
