@@ -19,7 +19,7 @@ KVLIFT = os.environ["KVLIFT"]
 HEADS, SIZE, SLOTS = 2, 8, 12
 
 
-def source(half=TensorProto.FLOAT16, rounds_new_rows=True):
+def source(half=TensorProto.FLOAT16, rounds_new_rows=True, multiplies_in_half=False):
     """A decoder step of one attention that computes in a half type; its interface is float32."""
     def cast(x, to):
         nodes.append(helper.make_node("Cast", [x], [f"{x}_{to}"], name=f"{x}_{to}", to=to))
@@ -29,8 +29,13 @@ def source(half=TensorProto.FLOAT16, rounds_new_rows=True):
     add = lambda op, inputs, output, **kwargs: nodes.append(
         helper.make_node(op, inputs, [output], name=output, **kwargs))
     for name in ("k", "v"):
-        add("Mul", [f"new_{name}", "factor"], f"row_{name}")
-        rows = cast(f"row_{name}", half)
+        if multiplies_in_half:
+            rows = f"row_{name}"
+            add("Cast", ["factor"], f"factor_{name}", to=half)
+            add("Mul", [cast(f"new_{name}", half), f"factor_{name}"], rows)
+        else:
+            add("Mul", [f"new_{name}", "factor"], f"row_{name}")
+            rows = cast(f"row_{name}", half)
         add("Concat", [cast(f"past_{name}", half), rows], f"all_{name}", axis=2)
         if rounds_new_rows:
             add("Cast", [f"all_{name}"], f"present_{name}", to=TensorProto.FLOAT)
@@ -81,8 +86,9 @@ class HalfCaches(unittest.TestCase):
     def converted(self, model, *args):
         before, after = self.dir / "before.onnx", self.dir / "after.onnx"
         onnx.save(model, before)
+        rounding = args or ("--rounding", "free")
         out = self.kvlift(0, "convert", before, "-o", after, "--json", "--force",
-                          "--max-seq-len", SLOTS, "--rounding", "free", *args)
+                          "--max-seq-len", SLOTS, *rounding)
         return before, after, json.loads(out)
 
     def verdict(self, code, before, after):
@@ -105,14 +111,31 @@ class HalfCaches(unittest.TestCase):
                 self.assertEqual({i.type.tensor_type.elem_type for i in model.graph.input
                                   if "past" in i.name}, {TensorProto.FLOAT})
 
-    def test_they_are_refused_unless_roundings_are_free(self):
-        path = self.dir / "before.onnx"
-        onnx.save(source(), path)
-        out = json.loads(self.kvlift(1, "convert", path, "-o", self.dir / "x.onnx", "--json"))
-        self.assertEqual({c["reason"]["code"] for c in out["caches"]}, {"KV248"})
+    def test_attentions_stay_unless_roundings_are_free(self):
+        before, after, out = self.converted(source(), "--rounding", "keep")
+        self.assertEqual([c["converted"] for c in out["caches"]], [True, True])
+        self.assertEqual([a["reason"]["code"] for a in out["attention"]], ["KV248"])
+        self.assertEqual(self.verdict(0, before, after)[0], "equal")
+
+    def test_steps_in_onnxruntime_are_the_same_bits_where_attentions_stay(self):
+        for multiplies_in_half in (False, True):
+            with self.subTest(multiplies_in_half=multiplies_in_half):
+                before, after, _ = self.converted(source(multiplies_in_half=multiplies_in_half),
+                                                  "--rounding", "keep")
+                for y, rows in self.differences(before, after):
+                    np.testing.assert_array_equal(*y)
+                    for pair in rows:
+                        np.testing.assert_array_equal(*pair)
 
     def test_steps_in_onnxruntime_differ_by_roundings_of_half_precision_only(self):
         before, after, _ = self.converted(source())
+        for y, rows in self.differences(before, after):
+            np.testing.assert_allclose(*y, rtol=4e-3, atol=4e-3)
+            for pair in rows:
+                np.testing.assert_allclose(*pair, rtol=1e-3)
+
+    def differences(self, before, after):
+        """Runs both models; returns the outputs and the valid rows of the caches of each step in pairs."""
         old, new = (onnxruntime.InferenceSession(p, providers=["CPUExecutionProvider"])
                     for p in (before, after))
         rng = np.random.default_rng(1)
@@ -125,11 +148,12 @@ class HalfCaches(unittest.TestCase):
             want = old.run(["y", "present_k", "present_v"], {**fed, **pasts})
             index = {"write_indices": np.full(2, length, np.int64)}
             got = new.run(["y", "present_k", "present_v"], {**fed, **buffers, **index})
-            np.testing.assert_allclose(want[0], got[0], rtol=4e-3, atol=4e-3)
+            rows = []
             for name, old_rows, slots in zip(pasts, want[1:], got[1:]):
-                np.testing.assert_allclose(old_rows, slots[:, :, :length + tokens], rtol=1e-3)
+                rows.append((old_rows, slots[:, :, :length + tokens]))
                 np.testing.assert_array_equal(slots[:, :, length + tokens:], 0)
                 pasts[name], buffers[name] = old_rows, slots
+            yield (want[0], got[0]), rows
 
     def test_new_rows_that_are_not_rounded_are_not_proved(self):
         """The difference is that of one rounding to half precision, so runs alone do not tell."""

@@ -338,11 +338,10 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "sequence axis, for hosts that feed it as one tensor.",
      "Use --cache-tensors per-layer, which gives each layer's keys and values a cache."},
     {"KV248", "rounding-shows", "a rounding would show in what the model returns",
-     "Attention rounds otherwise in the last bit, and a result that is quantised by its range "
-     "turns "
-     "that into a whole quantisation step. Caches of float32 that hold half-precision numbers are "
-     "rounded by casts, and runtimes that compute half precision in float32 leave out casts that "
-     "meet: the results then differ by the rounding of half precision.",
+     "The Attention operator rounds its scores elsewhere than the source's operators do. A result "
+     "that is quantised by its range turns a last bit into a whole quantisation step, and over "
+     "caches of float32 that hold half-precision numbers the rounding of half precision shows in "
+     "float32 results. Such attentions stay as they are.",
      "Convert before the model is quantised or rounded, or take such differences with --rounding "
      "free."},
     {"KV249", "joined-sequences", "the tokens of several sequences are on one axis of the cache",

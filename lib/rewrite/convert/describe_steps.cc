@@ -8,6 +8,7 @@
 #include "contract/words.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "ir/types.h"
 #include "onnxio/model/outline.h"
 #include "rewrite/plan/declared_types.h"
 
@@ -317,7 +318,12 @@ class PlanDescriber {
                                    for (ValueId part : r.parts) names.push_back(of_.Name(part));
                                    return fmt::format("{}, stacked", fmt::join(names, ", "));
                                  },
-                                 [&](const DrawnRows& r) { return of_.Text(r.rows.element); }},
+                                 [&](const DrawnRows& r) { return of_.Text(r.rows.element); },
+                                 [&](const WidenedRows& r) {
+                                   return fmt::format("{}, {} cast to {}", of_.Text(r.rows.element),
+                                                      ElementTypeName(r.rows.elem_type),
+                                                      ElementTypeName(r.elem_type));
+                                 }},
                       rows);
   }
 

@@ -62,9 +62,19 @@ absl::StatusOr<std::string> CacheEmitter::Rows(const PlannedCache& cache, const 
                        std::vector<ValueId> parts = r.parts;
                        return Name(Stack(cache.layout, r.shape, &parts));
                      },
-                     [&](const DrawnRows& r) { return s_.emitter.Tensor(r.rows); }},
+                     [&](const DrawnRows& r) { return s_.emitter.Tensor(r.rows); },
+                     [&](const WidenedRows& r) { return Widened(r); }},
           rows));
   return ToTargetLayout(s_, cache, as_in_source);
+}
+
+absl::StatusOr<std::string> CacheEmitter::Widened(const WidenedRows& rows) {
+  KV_ASSIGN_OR_RETURN(const std::string narrow, s_.emitter.Tensor(rows.rows));
+  const auto axis = static_cast<size_t>(rows.axis);
+  KV_ASSIGN_OR_RETURN(const std::string length, s_.emitter.Dim(rows.rows.shape[axis]));
+  const std::string all = s_.nodes.Add(
+      "Slice", {narrow, s_.nodes.Int64s({0}), length, s_.nodes.Int64s({rows.axis})}, "rounded");
+  return s_.nodes.Add("Cast", {all}, "update", {MakeAttribute("to", int64_t{rows.elem_type})});
 }
 
 std::string CacheEmitter::Stack(const std::string& layout, const std::vector<Expr>& shape,

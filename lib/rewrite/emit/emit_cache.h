@@ -24,6 +24,8 @@ class CacheEmitter {
   void KeepReaders(const PlannedCache& cache);
   // Returns the new rows in the layout of the result's cache.
   absl::StatusOr<std::string> Rows(const PlannedCache& cache, const NewRows& rows);
+  // Returns the rows in the type of the cache, in the source's layout.
+  absl::StatusOr<std::string> Widened(const WidenedRows& rows);
   // Stacks the parts along the axes of `layout` that hold several caches, and removes them from the
   // front of *parts.
   std::string Stack(const std::string& layout, const std::vector<sym::Expr>& shape,

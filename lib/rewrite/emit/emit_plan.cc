@@ -37,6 +37,10 @@ void EmitViews(EmitState& s, internal::Control& control) {
         view = s.nodes.Add("Gather", {view, s.nodes.Int64(fixed->index)}, "rows",
                            {MakeAttribute("axis", int64_t{fixed->axis})});
       }
+      const int32_t type = s.forms.ElementType(same.value);
+      if (type != s.forms.ElementType(planned.pair.past)) {
+        view = s.nodes.Add("Cast", {view}, "rows", {MakeAttribute("to", int64_t{type})});
+      }
       uses[s.graph.name(same.value)] = view;
     }
   }

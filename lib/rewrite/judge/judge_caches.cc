@@ -100,10 +100,12 @@ absl::StatusOr<NewRows> RowsOf(const PlanBasis& s, const PlannedCache& cache) {
   DrawnRows drawn;
   drawn.rows.element = s.pool.Substitute(cache.update_element, s.extents.normal, sym::Facts{shape});
   drawn.rows.shape = std::move(shape);
-  drawn.rows.elem_type = s.forms.ElementType(cache.pair.past);
+  drawn.rows.elem_type = s.forms.NumbersOf(cache.pair.past);
   drawn.rows.role = "update";
   KV_RETURN_IF_ERROR(s.probe.Tensor(drawn.rows));
-  return NewRows(std::move(drawn));
+  const int32_t declared = s.forms.ElementType(cache.pair.past);
+  if (drawn.rows.elem_type == declared) return NewRows(std::move(drawn));
+  return NewRows(WidenedRows{std::move(drawn.rows), cache.axis, declared});
 }
 
 // Returns what is written instead of the past, if its sequences are reordered.

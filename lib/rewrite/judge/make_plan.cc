@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "base/overloaded.h"
 #include "fmt/format.h"
+#include "ir/types.h"
 #include "rewrite/judge/before_planning.h"
 #include "rewrite/judge/fifo_readers.h"
 #include "rewrite/judge/judge_attention.h"
@@ -132,6 +133,7 @@ class SchemeJudge {
     if (attention.site) {
       reason = s_.keep_unguarded ? Unguarded(*attention.site) : BeforeItsRows(*attention.site);
       if (!reason) reason = BeforeQuantization(*attention.site);
+      if (!reason) reason = OverNarrowNumbers(*attention.site);
     }
     if (attention.site && !reason) {
       internal::JudgedAttention judged = judge_.Judge(*attention.site, plan_.assumed);
@@ -182,6 +184,24 @@ class SchemeJudge {
                        fmt::format("needs results that are not quantised by their range, found {}",
                                    s_.graph.NodeName(n)),
                        s_.graph, {site.node});
+  }
+
+  // Attention-24 may round its scores elsewhere than the source's operators do. In half precision
+  // that shows in float32 results, so attentions over caches that are declared with more bits than
+  // their numbers have stay unless roundings are free.
+  std::optional<Finding> OverNarrowNumbers(const AttentionSite& site) const {
+    if (s_.options.rounding == Rounding::kFree) return std::nullopt;
+    for (int index : {site.key.cache, site.value.cache}) {
+      const ValueId past = s_.a.updates[index].pair.past;
+      const int32_t numbers = s_.forms.NumbersOf(past), declared = s_.forms.ElementType(past);
+      if (numbers == declared) continue;
+      return MakeFinding("KV248",
+                         fmt::format("needs caches of the type that they are read in, found {} "
+                                     "numbers in {} (--rounding free converts it)",
+                                     ElementTypeName(numbers), ElementTypeName(declared)),
+                         s_.graph, {site.node}, {past});
+    }
+    return std::nullopt;
   }
 
   // Keeps an attention that later layers of the same tensor depend on: the tensor is written once,
@@ -282,6 +302,7 @@ class SchemeJudge {
                             }},
                  write.index);
       if (const auto* drawn = std::get_if<DrawnRows>(&write.rows)) add_request(drawn->rows);
+      if (const auto* widened = std::get_if<WidenedRows>(&write.rows)) add_request(widened->rows);
       add_request(write.reordered_past);
     }
     for (size_t k = 0; k < plan_.attention.size(); ++k) {

@@ -87,10 +87,11 @@ bool ReadFixedAxes(sym::Forms& forms, const CacheUpdate& update, ValueId v,
 std::vector<Equivalent> FindEquivalents(sym::Forms& forms, const CacheUpdate& update) {
   std::vector<Equivalent> found;
   const bool packed = HasPackedAxes(update.layout);
-  if (!packed && !update.window()) return found;
+  const bool narrower = forms.NumbersOf(update.pair.past) != forms.ElementType(update.pair.past);
+  if (!packed && !narrower && !update.window()) return found;
   const Graph& graph = forms.graph();
   absl::flat_hash_set<NodeId> behind;
-  if (packed) behind = NodesBehindUpdate(graph, update);
+  if (packed || narrower) behind = NodesBehindUpdate(graph, update);
   std::deque<ValueId> queue = {update.pair.present};
   absl::flat_hash_set<ValueId> seen = {update.pair.present};
   for (int k = 0; k < kMaxSearched && !queue.empty(); ++k) {

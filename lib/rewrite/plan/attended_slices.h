@@ -8,16 +8,16 @@
 
 namespace kvlift {
 
-// The value is CacheUpdate::read_by_attention() with these axes fixed; empty: it is all of
-// it.
+// The value is CacheUpdate::read_by_attention() with these axes fixed; empty: it is all of it. Its
+// type may be narrower than that of the cache, whose numbers are then all of the narrower type.
 struct Equivalent {
   ValueId value = kNoValue;
   std::vector<FixedAxis> fixed_axes;
 };
 
-// Finds such values of a growing cache that keeps a window, or of a tensor that holds several
-// caches; there are none for other caches. Leaves out the present itself, and values that the
-// cache's own new rows are computed from.
+// Finds such values of a growing cache that keeps a window or holds numbers of a narrower type
+// than it declares, or of a tensor that holds several caches; there are none for other caches.
+// Leaves out the present itself, and values that the cache's own new rows are computed from.
 std::vector<Equivalent> FindEquivalents(sym::Forms& forms, const CacheUpdate& update);
 
 // Returns true if new rows of a tensor that holds several caches are computed from the node's

@@ -16,7 +16,8 @@ std::vector<ValueId> ValuesOf(const NewRows& rows) {
   return std::visit(Overloaded{[](const RowsInTargetLayout& r) { return Values{r.value}; },
                                [](const RowsInSourceLayout& r) { return Values{r.value}; },
                                [](const StackedRows& r) { return r.parts; },
-                               [](const DrawnRows& r) { return sym::SourcesOf(r.rows.element); }},
+                               [](const DrawnRows& r) { return sym::SourcesOf(r.rows.element); },
+                               [](const WidenedRows& r) { return sym::SourcesOf(r.rows.element); }},
                     rows);
 }
 

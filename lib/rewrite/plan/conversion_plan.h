@@ -109,7 +109,16 @@ struct StackedRows {
 struct DrawnRows {
   sym::Emitter::Request rows;  // in the source's layout
 };
-using NewRows = std::variant<RowsInTargetLayout, RowsInSourceLayout, StackedRows, DrawnRows>;
+// Rows of a narrower type than the cache declares. They are sliced, to all of them, before the Cast
+// to the cache's type: ONNX Runtime may compute the narrower type in a wider one, and leaves out
+// two Casts that meet, and with them the rounding.
+struct WidenedRows {
+  sym::Emitter::Request rows;  // in the source's layout and the narrower type
+  int axis = 0;                // that of the tokens
+  int32_t elem_type = 0;       // of the cache; onnx::TensorProto::DataType
+};
+using NewRows =
+    std::variant<RowsInTargetLayout, RowsInSourceLayout, StackedRows, DrawnRows, WidenedRows>;
 
 // What is written into a PlannedCache.
 struct PlannedWrite {

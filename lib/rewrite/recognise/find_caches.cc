@@ -111,10 +111,8 @@ bool IsHandedOver(const Graph& graph, ValueId present) {
 }
 
 // Finds the candidates. Caches of which the model sees only numbers of a narrower type get them
-// assumed (Forms::AssumeNumbersOf) where roundings are free, and a reason of their own elsewhere:
-// runtimes that compute half precision in float32 leave out roundings between casts, which shows in
-// float32 results.
-Candidates CandidatesFor(const ConvertOptions& options, Analysis& a) {
+// assumed (Forms::AssumeNumbersOf).
+Candidates CandidatesFor(Analysis& a) {
   const auto assume = [&](const auto& types) {
     auto forms = std::make_unique<sym::Forms>(*a.graph);
     for (const auto& [past, type] : types) forms->AssumeNumbersOf(past, type);
@@ -122,33 +120,19 @@ Candidates CandidatesFor(const ConvertOptions& options, Analysis& a) {
   };
   const auto cast = sym::CastInputs(*a.graph);
   if (cast.empty()) return FindCandidates(*a.forms);
-  Candidates candidates = FindCandidates(*assume(cast));
+  const Candidates candidates = FindCandidates(*assume(cast));
   std::vector<std::pair<ValueId, ValueId>> pairs;
   for (const Candidate& c : candidates.pairs) pairs.emplace_back(c.pair.past, c.pair.present);
   const auto narrow = sym::NumbersOfCaches(*a.graph, pairs);
-  if (narrow.empty()) return FindCandidates(*a.forms);
-  if (options.rounding == Rounding::kFree) {
-    a.forms = assume(narrow);
-    return FindCandidates(*a.forms);
-  }
-  for (Candidate& c : candidates.pairs) {
-    const auto it = narrow.find(c.pair.past);
-    if (it == narrow.end()) continue;
-    c.if_unmatched = MakeFinding(
-        "KV248",
-        fmt::format("needs caches of the type that they are read in, found {} numbers in {} "
-                    "(--rounding free converts them)",
-                    ElementTypeName(it->second), ElementTypeName(a.forms->ElementType(it->first))),
-        *a.graph, {a.graph->producer(c.pair.present)}, {c.pair.past, c.pair.present});
-  }
-  return candidates;
+  if (!narrow.empty()) a.forms = assume(narrow);
+  return FindCandidates(*a.forms);
 }
 
 }  // namespace
 
 void FindCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches written,
                 Analysis& a) {
-  Candidates candidates = CandidatesFor(options, a);
+  Candidates candidates = CandidatesFor(a);
   a.near_misses = std::move(candidates.near_misses);
   a.states = std::move(candidates.states);
   for (Candidate& candidate : candidates.pairs) {

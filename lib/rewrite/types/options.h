@@ -46,8 +46,8 @@ enum class Rotary { kAuto, kKeep, kFused };
 // tensor as in the source (rewrite/emit/pack_caches.h).
 enum class CacheTensors { kPerLayer, kPacked };
 // What is done where a rounding would show by more than a last bit (KV248): attentions whose result
-// is quantised by its range stay, or are converted; caches of float32 that hold half-precision
-// numbers are refused, or are converted.
+// is quantised by its range, or whose caches of float32 hold half-precision numbers, stay or are
+// converted.
 enum class Rounding { kKeep, kFree };
 // Whether caches whose rows wrap around or shift are converted, by TensorScatter's circular mode.
 enum class WriteMode { kLinear, kCircular };
