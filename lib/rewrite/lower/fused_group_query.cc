@@ -181,22 +181,22 @@ std::string CheckLengths(Lowering& l, NodeId n, std::vector<ValueId>* masks) {
   const Expr total = Element(l, l.graph().inputs(n)[kTotal]);
   if (count == nullptr || total == nullptr) return "needs lengths of known rank";
   const Expr whole = pool.Add(l.Form(n, kPastKey).shape[2], l.Form(n, kQuery).shape[1]);
-  const std::vector<Expr> loads = sym::OuterLoadsOf(count);
   sym::Pool::Substitution s;
-  for (Expr load : loads) {
-    const ValueId mask = CountedMask(l, l.graph().producer(load->source()));
-    if (mask == kNoValue) {
-      return "needs seqlens_k that is counted from a mask or told by shapes";
+  const auto counts_masks = [&](Expr length) {
+    for (Expr load : sym::OuterLoadsOf(length)) {
+      const ValueId mask = CountedMask(l, l.graph().producer(load->source()));
+      if (mask == kNoValue) return false;
+      masks->push_back(mask);
+      const Expr width = l.forms().Of(mask).shape[1];
+      if (width->kind() == Kind::kDim) s.dims[width->dim()] = whole;
+      s.atoms[load] = whole;
     }
-    masks->push_back(mask);
-    const Expr width = l.forms().Of(mask).shape[1];
-    if (width->kind() == Kind::kDim) s.dims[width->dim()] = whole;
-    s.atoms[load] = whole;
-  }
+    return true;
+  };
+  if (!counts_masks(count)) return "needs seqlens_k that is counted from a mask or told by shapes";
   const Expr last = pool.Sub(whole, pool.Integer(1));
   if (pool.Substitute(count, s, {}) != last) return "needs seqlens_k that is P + S - 1";
-  s.atoms.clear();
-  if (pool.Substitute(total, s, {}) != whole) {
+  if (!counts_masks(total) || pool.Substitute(total, s, {}) != whole) {
     return "needs a total_sequence_length that is P + S";
   }
   return {};
