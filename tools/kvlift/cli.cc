@@ -284,9 +284,11 @@ struct Program {
         ->check(OneOf({"auto", "off", "required", "guard", "poison"}));
     c->add_option("--order", run.order, "Order of summation")->check(OneOf({"canonical", "fast"}));
     c->add_option("--rtol", run.rtol,
-                  "Relative tolerance of --expect (1e-3; float16 1e-2, bfloat16 4e-2)");
+                  "Relative tolerance of --expect (1e-3; float16 1e-2, bfloat16 4e-2)")
+        ->check(NotBelowZero());
     c->add_option("--atol", run.atol,
-                  "Absolute tolerance of --expect (1e-5; float16 1e-2, bfloat16 4e-2)");
+                  "Absolute tolerance of --expect (1e-5; float16 1e-2, bfloat16 4e-2)")
+        ->check(NotBelowZero());
     c->add_flag("--trace", run.trace, "Print nodes and aliasing decisions");
     c->add_flag("--no-pack", run.no_pack, "Read weights as they are: loads at once, runs slower");
   }

@@ -60,6 +60,8 @@ struct Io {
 
 // Returns the check of an option whose value is a number above 0.
 CLI::Validator AboveZero();
+// Returns the check of an option whose value is 0 or a number above it.
+CLI::Validator NotBelowZero();
 // Adds --json, --quiet, --verbose, --color and --threads.
 void AddOutputFlags(CLI::App* app, CommonFlags* flags);
 // Adds the flags about external data and limits.

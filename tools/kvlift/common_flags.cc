@@ -19,6 +19,16 @@ CLI::Validator AboveZero() {
           ""};
 }
 
+CLI::Validator NotBelowZero() {
+  return {[](const std::string& text) -> std::string {
+            double number = 0;
+            if (!absl::SimpleAtod(text, &number)) return "needs a number, found " + text;
+            const bool good = std::isfinite(number) && number >= 0;
+            return good ? "" : "needs a number from 0 on, found " + text;
+          },
+          ""};
+}
+
 void AddOutputFlags(CLI::App* app, CommonFlags* flags) {
   constexpr char kCommon[] = "Common";
   app->add_flag("--json", flags->json, "Print one JSON document")->group(kCommon);
