@@ -561,6 +561,10 @@ class RecordTest(unittest.TestCase):
         self.refused(5, "No such file", self.record, "--plan", "decode", "--rounds", 0, "--quiet",
                      "--json", self.folder / "no" / "such.json")
 
+    def test_one_document_goes_to_stdout(self):
+        self.refused(2, "--json and --junit: only one document goes to stdout", self.record,
+                     "--plan", "decode", "--rounds", 0, "--json", "-", "--junit", "-")
+
     def test_what_is_read_is_not_replaced(self):
         record = pathlib.Path(self.record) / "record.json"
         before = record.read_bytes()

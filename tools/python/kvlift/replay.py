@@ -137,6 +137,8 @@ def _damage_named(record: str) -> Iterator[None]:
 
 
 def _run(args: argparse.Namespace, ort: Any) -> int:
+    if args.json == "-" and args.junit == "-":
+        raise UsageError("--json and --junit: only one document goes to stdout")
     ort = _modules(ort)
     from ._replay import reports, timing
     from ._replay.errors import Refused
