@@ -173,7 +173,7 @@ class Step(unittest.TestCase):
         self.assertEqual(run.stdout.splitlines()[0],
                          f"$ {KVLIFT} check 'a[1].onnx' ./-x.onnx ./--exit-zero 'what?.onnx' "
                          "--target=spec --format github --save sarif=kvlift-results/check.sarif "
-                         "--save junit=kvlift-results/check.junit.xml")
+                         "--save junit=kvlift-results/check.junit.xml --force")
         # Patterns match files only, and names that begin with a dash as well.
         (self.dir / "folder.onnx").mkdir()
         run = self.step(models="[-a]*.onnx\n*.onnx")

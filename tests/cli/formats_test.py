@@ -90,7 +90,7 @@ class Check(Case):
         cut.write_bytes(GOOD.read_bytes()[:5000])
         saved = self.dir / "saved.sarif"
         for models in ([wrong, cut, GOOD], [cut, wrong, GOOD], [wrong, GOOD, cut]):
-            args = ("check", *models, "--save", f"sarif={saved}", "--format")
+            args = ("check", *models, "--save", f"sarif={saved}", "--force", "--format")
             for name in FORMATS:
                 run = kvlift(*args, name)
                 self.assertEqual(run.returncode, 3)
@@ -275,6 +275,39 @@ class Verify(Case):
         results = schemas.check_sarif(out["sarif"])["runs"][0]["results"]
         self.assertEqual((results[0]["ruleId"], results[0]["level"]), ("KV404", "error"))
         self.assertTrue(out["github"].startswith("::error file="))
+
+    def test_documents_say_which_model_could_not_be_read(self):
+        absent, cut = self.dir / "absent.onnx", self.dir / "cut.onnx"
+        cut.write_bytes(GOOD.read_bytes()[:5000])
+        broken = self.dir / "broken.kv.json"
+        broken.write_text("{", encoding="utf-8")
+        for before, after, path, code, *flags in (
+                (absent, self.converted, absent, "KV001"), (GOOD, cut, cut, "KV002"),
+                (GOOD, self.converted, broken, "KV033", "--manifest", broken)):
+            saves = []
+            for name in (*FORMATS, "html"):
+                saves += ["--save", f"{name}={self.dir / name}"]
+            out = {name: self.text(3, "verify", before, after, *flags, "--format", name, "--force",
+                                   *saves) for name in FORMATS}
+            for name in FORMATS:
+                with self.subTest(path=path, format=name):
+                    self.assertEqual(out[name], (self.dir / name).read_text(encoding="utf-8"))
+                    self.assertEqual(f"{code}" in out[name] and str(path) in out[name],
+                                     name != "text")
+            document = schemas.check_json(out["json"])
+            self.assertEqual(document["verdict"], "inconclusive")
+            self.assertTrue(document["reason"].startswith(f"{code} {path}: "), document["reason"])
+            self.assertEqual((document["plans"], document["controls"]), ([], []))
+            root = schemas.check_junit(out["junit"].encode())
+            self.assertEqual((root.get("tests"), root.get("errors")), ("1", "1"))
+            results = schemas.check_sarif(out["sarif"])["runs"][0]["results"]
+            self.assertEqual([(r["ruleId"], r["level"]) for r in results], [(code, "error")])
+            page = (self.dir / "html").read_text(encoding="utf-8")
+            self.assertIn(f"{code} {path}: ", page)
+        # No document takes the place of a model that cannot be read.
+        run = kvlift("verify", GOOD, cut, "--save", f"json={cut}", "--force")
+        self.assertEqual((run.returncode, run.stdout), (5, b""))
+        self.assertEqual(cut.read_bytes(), GOOD.read_bytes()[:5000])
 
     def test_a_model_is_compared_with_itself(self):
         """Its manifest relates a conversion to another model, its source, and is not read here."""

@@ -117,6 +117,35 @@ class OutputsTest(unittest.TestCase):
                      "--outputs", "d", "--force")
         self.done("run", "m.onnx", "--inputs", "d", "--outputs", "d", "--force")
 
+    def test_what_verify_and_check_write_replaces_nothing(self):
+        self.convert()
+        onnx.save(onnx.load(self.dir / "out.onnx"), self.dir / "e.onnx", save_as_external_data=True,
+                  location="w.data", size_threshold=64)
+        shutil.copy(self.dir / "out.kv.json", self.dir / "e.kv.json")
+        shutil.copy(self.dir / "out.kv.json", self.dir / "given.json")
+        (self.dir / "mine").write_text("mine")
+        (self.dir / "folder").mkdir()
+        (self.dir / "folder" / "mine").write_text("mine")
+        verify = ("verify", "m.onnx", "e.onnx", "--manifest", "given.json")
+        for args in ((*verify, "--save", "json=mine"), (*verify, "--explorer", "mine"),
+                     ("check", "m.onnx", "--save", "json=mine")):
+            with self.subTest(args=args):
+                self.refused("mine exists; --force overwrites it", *args)
+                self.done(*args, "--force", "--quiet")
+                self.assertNotEqual((self.dir / "mine").read_text(), "mine")
+                (self.dir / "mine").write_text("mine")
+        for option in ("--save-failure", "--obligations"):
+            with self.subTest(option):
+                self.refused("folder exists and is not empty; --force", *verify, option, "folder")
+        self.done(*verify, "--obligations", "folder", "--force", "--quiet")
+        self.assertEqual((self.dir / "folder" / "mine").read_text(), "mine")
+        for name in ("m.onnx", "e.onnx", "w.data", "e.kv.json", "given.json"):
+            with self.subTest(name):
+                self.refused(f"{name} is an input", *verify, "--explorer", name, "--force")
+                self.refused(f"{name} is an input", *verify, "--save", f"html={name}", "--force")
+        self.refused("is asked for twice", *verify, "--explorer", "a", "--save", "json=./a")
+        self.refused("outputs are written to files", *verify, "--explorer", "-", code=2)
+
     def test_reduce_keeps_its_models(self):
         shutil.copy(self.dir / "m.onnx", self.dir / "model.onnx")
         self.refused_after_reading("model.onnx is an input", "reduce", "model.onnx", "-o", ".",

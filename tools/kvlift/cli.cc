@@ -225,6 +225,7 @@ struct Program {
     c->add_option("--ignore", check.ignore, "Not these codes")->delimiter(',')->check(BeginsCode);
     c->add_option("--manifest", check.manifest, "The manifest, if not beside the model");
     c->add_flag("--exit-zero", check.exit_zero, "Exit 0 in spite of findings");
+    c->add_flag("--force", check.force, "Overwrite existing files of --save");
   }
 
   void AddVerify() {
@@ -247,9 +248,11 @@ struct Program {
     c->add_option("--obligations", verify.obligations,
                   "Folder for what the proof rests on, as SMT-LIB 2");
     c->add_option("--explorer", verify.explorer,
-                  "File for Model Explorer: how far the values of each node are apart");
+                  "File for Model Explorer: how far the values of each node are apart")
+        ->check(FileName());
     c->add_option("--format", verify.format, "Output format")->check(OneOf(kFormats));
     AddSave(c, &verify.save, VerifyDocumentFormats());
+    c->add_flag("--force", verify.force, "Overwrite existing outputs");
   }
 
   void AddRecord() {

@@ -97,7 +97,7 @@ def saved(results, name, formats):
     flags = []
     for form, ending in formats.items():
         flags += ["--save", f"{form}={results / (name + ending)}"]
-    return flags
+    return [*flags, "--force"]  # those of an earlier run in the same folder are replaced
 
 
 def append(variable, text):

@@ -180,8 +180,7 @@ Checked CheckedOf(const std::string& path, const absl::StatusOr<std::vector<Lint
 
 int RunCheck(const CheckFlags& flags, Io io) {
   std::vector<Checked> models;
-  constexpr bool kReplacesFiles = true;
-  OutputGuard guard(kReplacesFiles);
+  OutputGuard guard(flags.force);
   guard.Reads(flags.manifest);
   CommonFlags common = flags.common;
   common.load.data.links = common.load.data.hard_links;  // --trust-links

@@ -1,7 +1,8 @@
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <functional>
+#include <utility>
 
+#include "base/coded.h"
 #include "base/escape.h"
 #include "base/status.h"
 #include "contract/manifest.h"
@@ -19,9 +20,11 @@
 #include "kvlift/reports/saved_documents.h"
 #include "kvlift/reports/verify_formats.h"
 #include "kvlift/texts.h"
+#include "onnxio/bytes/folders.h"
 #include "proof/correspondence/obligations.h"
 #include "proof/prove/prove_conversion.h"
 #include "report/text/github.h"
+#include "report/text/report.h"
 #include "report/text/sarif.h"
 #include "verify/variants/drawn_weights.h"
 
@@ -106,11 +109,12 @@ struct Judged {
   const std::vector<Manifest>& inferred;
   size_t judged;
   bool same;  // the two models are one
+  bool read;  // false: the report only says what cannot be read
 };
 
-// Returns the verdict in any format but html.
+// Returns the verdict in any format but html. What cannot be read is on stderr, not in the text.
 std::string InFormat(const std::string& format, const Judged& about, const Style& style) {
-  const auto& [flags, report, inferred, judged, same] = about;
+  const auto& [flags, report, inferred, judged, same, read] = about;
   if (format == "json") {
     auto document = VerifyDocument(report);
     if (same) document["same_model"] = true;
@@ -127,16 +131,79 @@ std::string InFormat(const std::string& format, const Judged& about, const Style
   if (format == "github") {
     return GithubAnnotations(VerifyDiagnostics(report, flags.before, flags.after));
   }
+  if (!read) return {};
   return (same ? kComparedWithItself : "") +
          (inferred.empty() ? "" : RelationsText(inferred, judged)) +
          VerifyText(report, flags.common.verbose, style);
 }
 
+// Returns OK if the outputs may be written, as far as this is known before the models are read.
+absl::Status MayWrite(const VerifyFlags& flags, const OutputGuard& guard) {
+  KV_ASSIGN_OR_RETURN(std::vector<std::string> files,
+                      FilesOfSaved(flags.save, VerifyDocumentFormats()));
+  if (!flags.explorer.empty()) files.push_back(flags.explorer);
+  KV_RETURN_IF_ERROR(guard.Check(files));
+  for (const std::string& folder : {flags.save_failure, flags.obligations}) {
+    if (folder.empty() || flags.force || IsFreeForFolder(folder)) continue;
+    return Coded("KV501", absl::FailedPreconditionError(
+                              fmt::format("{} exists and is not empty; --force writes into it",
+                                          EscapeTerminal(folder))));
+  }
+  return absl::OkStatus();
+}
+
+// Saves and prints the documents. `page` makes that of the format html. Returns `code`, or that the
+// documents cannot be written.
+int Tell(const Judged& about, const OutputGuard& guard, Io& io, int code,
+         const std::function<absl::StatusOr<std::string>()>& page) {
+  const VerifyFlags& flags = about.flags;
+  const auto in_format = [&](const std::string& format) -> absl::StatusOr<std::string> {
+    if (format == "html") return page();
+    return InFormat(format, about, Style());
+  };
+  const absl::Status saved = SaveDocuments(flags.save, VerifyDocumentFormats(), guard, in_format);
+  if (!saved.ok()) return RefuseWith(io, "--save", saved, kUnwritable);
+  const std::string format = flags.common.json ? "json" : flags.format;
+  if (format != "text" || !flags.common.quiet) {
+    io.Results() << InFormat(format, about, io.OutStyle());
+  }
+  return code;
+}
+
+// Tells that the models cannot be judged, in every document that is asked for. `error` has the code
+// of a finding, and its message starts with the path of what is wrong.
+int TellUnreadable(const VerifyFlags& flags, const OutputGuard& guard, const absl::Status& error,
+                   Io& io) {
+  Complain(io, "", error);
+  VerifyReport report;  // inconclusive
+  report.reason = CodeOf(error) + " " + std::string(error.message());
+  const std::vector<Manifest> no_relations;
+  const Judged about = {flags, report, no_relations, 0, /*same=*/false, /*read=*/false};
+  return Tell(about, guard, io, kUnreadable, [&]() -> absl::StatusOr<std::string> {
+    Report page;
+    page.verdict = VerdictName(report.verdict);
+    page.reason = report.reason;
+    page.command = CommandText(io.args);
+    page.version = kVersion;
+    page.json = JsonText({{"verify", VerifyDocument(report)}});
+    return HtmlReport(page);
+  });
+}
+
 }  // namespace
 
 int RunVerify(const VerifyFlags& flags, Io io) {
-  const auto pair = LoadPair(io, flags.before, flags.after, flags.manifest, flags.common);
-  if (!pair) return kUnreadable;
+  OutputGuard guard(flags.force);
+  guard.Reads(flags.manifest);
+  for (const std::string& path : {flags.before, flags.after}) {
+    guard.Reads(path);
+    guard.ReadsManifestBeside(path);
+  }
+  if (const absl::Status may = MayWrite(flags, guard); !may.ok()) {
+    return RefuseWith(io, "", may, kUnwritable);
+  }
+  const auto pair = ReadPair(io, flags.before, flags.after, flags.manifest, flags.common);
+  if (!pair.ok()) return TellUnreadable(flags, guard, pair.status(), io);
   const auto& [before, after, relation, inferred, same] = *pair;
   VerifyOptions options;
   options.full = flags.plan == "full";
@@ -150,57 +217,32 @@ int RunVerify(const VerifyFlags& flags, Io io) {
   size_t judged = 0;
   const auto report = inferred.size() > 1 ? VerifyEach(before, after, inferred, options, &judged)
                                           : Verify(before, after, relation, options);
+  for (const Model* model : {&before, &after}) guard.ReadsModel(*model);
   if (!report.ok()) {
-    Complain(io, flags.after, report.status());
-    return kUnreadable;
+    const absl::Status error = CodedIfNone("KV001", Prefixed(flags.after, report.status()));
+    return TellUnreadable(flags, guard, error, io);
   }
-  constexpr bool kReplacesFiles = true;
-  OutputGuard guard(kReplacesFiles);
-  for (const Model* model : {&before, &after}) {
-    guard.ReadsModel(*model);
-    guard.ReadsManifestBeside(model->path);
-  }
-  guard.Reads(flags.manifest);
   if (!flags.save_failure.empty() && report->counterexample) {
     const absl::Status saved = SaveFailure(flags.save_failure, before, after, *report, guard);
-    if (!saved.ok()) {
-      Complain(io, flags.save_failure, saved);
-      return kUnwritable;
-    }
+    if (!saved.ok()) return RefuseWith(io, flags.save_failure, saved, kUnwritable);
   }
   if (!flags.obligations.empty()) {
     const absl::Status saved = SaveObligations(flags.obligations, before, after, relation, guard);
-    if (!saved.ok()) {
-      Complain(io, flags.obligations, saved);
-      return kUnwritable;
-    }
+    if (!saved.ok()) return RefuseWith(io, flags.obligations, saved, kUnwritable);
   }
   if (!flags.explorer.empty()) {
     const std::string data =
         ModelExplorerData(*report, before.proto->graph().name(), after.proto->graph().name());
     const absl::Status saved = Save({{flags.explorer, data}}, guard);
-    if (!saved.ok()) {
-      Complain(io, flags.explorer, saved);
-      return kUnwritable;
-    }
+    if (!saved.ok()) return RefuseWith(io, flags.explorer, saved, kUnwritable);
   }
-  const Judged about = {flags, *report, inferred, judged, same};
+  const Judged about = {flags, *report, inferred, judged, same, /*read=*/true};
   const Manifest& shown = inferred.empty() ? relation : inferred[judged];
-  const auto in_format = [&, &source = before, &converted = after](
-                             const std::string& format) -> absl::StatusOr<std::string> {
-    if (format != "html") return InFormat(format, about, Style());
+  const int code =
+      ExitCodeOf(report->verdict, flags.accept == "tested" ? Accept::kTested : Accept::kProved);
+  return Tell(about, guard, io, code, [&, &source = before, &converted = after] {
     return ReportPage(source, converted, shown, *report, CommandText(io.args));
-  };
-  const absl::Status saved = SaveDocuments(flags.save, VerifyDocumentFormats(), guard, in_format);
-  if (!saved.ok()) {
-    Complain(io, "--save", saved);
-    return kUnwritable;
-  }
-  const std::string format = flags.common.json ? "json" : flags.format;
-  if (format != "text" || !flags.common.quiet) {
-    io.Results() << InFormat(format, about, io.OutStyle());
-  }
-  return ExitCodeOf(report->verdict, flags.accept == "tested" ? Accept::kTested : Accept::kProved);
+  });
 }
 
 }  // namespace kvlift::cli

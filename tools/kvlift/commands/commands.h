@@ -52,7 +52,7 @@ struct CheckFlags {
   std::string manifest;
   std::string target;             // empty or "spec": the operator texts alone
   std::vector<std::string> save;  // FORMAT=FILE
-  bool exit_zero = false;
+  bool exit_zero = false, force = false;
 };
 int RunCheck(const CheckFlags& flags, Io io);
 
@@ -63,7 +63,7 @@ struct VerifyFlags {
               obligations, explorer;
   std::vector<std::string> save;  // FORMAT=FILE
   uint64_t seed = 1;
-  bool whole = false;
+  bool whole = false, force = false;
   std::string weights = "stored";
 };
 int RunVerify(const VerifyFlags& flags, Io io);

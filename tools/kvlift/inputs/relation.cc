@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "base/coded.h"
+#include "base/status.h"
 #include "contract/manifest_text.h"
 #include "fmt/format.h"
 #include "kvlift/commands/cmd_verify_infer.h"
@@ -100,27 +101,31 @@ bool AreTheSame(const Model& before, const Model& after) {
 
 }  // namespace
 
-std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::string& after,
-                                  const std::string& manifest, const CommonFlags& flags) {
-  auto first = Load(io, before, flags);
-  if (!first) return std::nullopt;
-  auto second = Load(io, after, flags);
-  if (!second) return std::nullopt;
-  const bool same = AreTheSame(*first, *second);
+absl::StatusOr<ModelPair> ReadPair(Io& io, const std::string& before, const std::string& after,
+                                   const std::string& manifest, const CommonFlags& flags) {
+  KV_ASSIGN_OR_RETURN(Model first, ReadModel(io, before, flags));
+  KV_ASSIGN_OR_RETURN(Model second, ReadModel(io, after, flags));
+  const bool same = AreTheSame(first, second);
   std::optional<Manifest> relation;
   // The manifest of a conversion relates it to its source, and says nothing of it and itself.
   if (!same || !manifest.empty()) {
-    bool broken = false;
-    relation = ManifestOf(io, manifest, *second, &broken);
-    if (broken) return std::nullopt;
+    KV_ASSIGN_OR_RETURN(relation, ReadManifest(io, manifest, second));
   }
   std::vector<Manifest> inferred;
   if (!relation) {
-    inferred = InferRelations(*first, *second);
+    inferred = InferRelations(first, second);
     relation = inferred.front();
   }
-  return ModelPair{*std::move(first), *std::move(second), *std::move(relation), std::move(inferred),
+  return ModelPair{std::move(first), std::move(second), *std::move(relation), std::move(inferred),
                    same};
+}
+
+std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::string& after,
+                                  const std::string& manifest, const CommonFlags& flags) {
+  auto pair = ReadPair(io, before, after, manifest, flags);
+  if (pair.ok()) return *std::move(pair);
+  Complain(io, "", pair.status());
+  return std::nullopt;
 }
 
 std::optional<Converted> LoadConverted(Io& io, const std::string& path, const std::string& manifest,

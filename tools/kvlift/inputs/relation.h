@@ -21,8 +21,12 @@ struct ModelPair {
   // Both are one model, so that a manifest beside it relates it to another one.
   bool same = false;
 };
-// Returns nullopt, after a line on err, if a model or the manifest cannot be read. An empty
-// `manifest` means: the manifest beside AFTER, its metadata, or an inferred relation.
+// Reads two models. An empty `manifest` means: the manifest beside AFTER, its metadata, or an
+// inferred relation. An error has the code of a finding, and its message starts with the path of
+// what cannot be read.
+absl::StatusOr<ModelPair> ReadPair(Io& io, const std::string& before, const std::string& after,
+                                   const std::string& manifest, const CommonFlags& flags);
+// Does the same. Returns nullopt, after a line on err, if something cannot be read.
 std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::string& after,
                                   const std::string& manifest, const CommonFlags& flags);
 

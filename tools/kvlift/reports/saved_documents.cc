@@ -1,6 +1,7 @@
 #include "kvlift/reports/saved_documents.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_join.h"
 #include "base/status.h"
@@ -23,16 +24,22 @@ absl::StatusOr<SavedDocument> ReadSaved(const std::string& text,
   return saved;
 }
 
+absl::StatusOr<std::vector<std::string>> FilesOfSaved(absl::Span<const std::string> saved,
+                                                      absl::Span<const std::string> formats) {
+  std::vector<std::string> files;
+  for (const std::string& text : saved) {
+    KV_ASSIGN_OR_RETURN(SavedDocument one, ReadSaved(text, formats));
+    files.push_back(std::move(one.file));
+  }
+  return files;
+}
+
 absl::Status SaveDocuments(
     absl::Span<const std::string> saved, absl::Span<const std::string> formats,
     const OutputGuard& guard,
     const std::function<absl::StatusOr<std::string>(const std::string& format)>& in_format) {
   std::vector<OutputFile> files;
-  std::vector<std::string> paths;
-  for (const std::string& text : saved) {
-    KV_ASSIGN_OR_RETURN(const SavedDocument one, ReadSaved(text, formats));
-    paths.push_back(one.file);
-  }
+  KV_ASSIGN_OR_RETURN(const std::vector<std::string> paths, FilesOfSaved(saved, formats));
   KV_RETURN_IF_ERROR(guard.Check(paths));
   for (const std::string& text : saved) {
     KV_ASSIGN_OR_RETURN(const SavedDocument one, ReadSaved(text, formats));

@@ -24,9 +24,12 @@ struct SavedDocument {
 absl::StatusOr<SavedDocument> ReadSaved(const std::string& text,
                                         absl::Span<const std::string> formats);
 
-// Writes each document, whose text `in_format` gives, over an existing file of that name: all of
-// them, or none. `saved` are texts that ReadSaved takes. Fails as `guard`, which lets files be
-// replaced, as `in_format` and as WriteFiles.
+// Returns the files of texts that ReadSaved takes. Fails as ReadSaved.
+absl::StatusOr<std::vector<std::string>> FilesOfSaved(absl::Span<const std::string> saved,
+                                                      absl::Span<const std::string> formats);
+
+// Writes each document, whose text `in_format` gives: all of them, or none. `saved` are texts that
+// ReadSaved takes. Fails as `guard`, as `in_format` and as WriteFiles.
 absl::Status SaveDocuments(
     absl::Span<const std::string> saved, absl::Span<const std::string> formats,
     const OutputGuard& guard,
