@@ -117,10 +117,18 @@ class ReduceRun {
       options.arguments.insert(options.arguments.begin(), {"--manifest", flags_.manifest});
     }
     io_.Say("running " + CommandFor(flags_));
-    const auto seen = ProcessTrials(std::move(options), folder_).RunOn(flags_.models);
+    const auto seen = ProcessTrials(options, folder_).RunOn(flags_.models);
     if (!seen.ok()) return CannotWrite(seen.status());
+    if (ReachedLimit(*seen)) return LimitTooSmall(seen->result);
     property_ = Property::Of(*seen, flags_.keep);
     if (!property_) return NotShown(seen->result);
+    if (property_->Word() == "crash" && options.limits.memory_bytes > 0) {
+      // A library may crash where it gets no memory.
+      options.limits.memory_bytes *= 2;
+      const auto again = ProcessTrials(std::move(options), folder_).RunOn(flags_.models);
+      if (!again.ok()) return CannotWrite(again.status());
+      if (!property_->IsShown(*again)) return LimitTooSmall(seen->result);
+    }
     given_ = seen->result.reason;
     return kDone;
   }
@@ -136,6 +144,23 @@ class ReduceRun {
     }
     io_.err << fmt::format("keeps: {}{}{}\n", property_->Text(), text.empty() ? "" : ": ",
                            Shorten(EscapeTerminal(text), kMostTextShown));
+  }
+
+  // A limit of this run is the cause of what the command says.
+  int LimitTooSmall(const FleetResult& result) {
+    if (flags_.common.json) PrintJson(io_, NotShownDocument(result.outcome, result.reason));
+    const bool time = result.outcome == "timeout";
+    const bool budget = time && *result.timeout_seconds > flags_.timeout_seconds;
+    return Refuse(flags_.models.back(),
+                  fmt::format("{} {:g} is too small for {} to be tried: {}",
+                              !time    ? "--memory"
+                              : budget ? "--budget"
+                                       : "--timeout",
+                              !time    ? flags_.memory_gib
+                              : budget ? flags_.budget_seconds
+                                       : flags_.timeout_seconds,
+                              pair() ? "the models" : "the model", result.reason),
+                  kUnreadable);
   }
 
   // The models do not show what is to be kept, or cannot be read.
@@ -205,6 +230,7 @@ class ReduceRun {
     for (Subject& subject : subjects) {
       const auto seen = trials_->RunOn(subject);
       if (!seen.ok()) return CannotWrite(seen.status());
+      if (ReachedLimit(*seen)) return LimitTooSmall(seen->result);
       if (!property_->IsShown(*seen)) continue;
       subject_ = std::move(subject);
       return kDone;
@@ -265,6 +291,7 @@ class ReduceRun {
     }
     const auto seen = trials_->RunOn(reduced);
     if (!seen.ok()) return CannotWrite(seen.status());
+    if (ReachedLimit(*seen)) return LimitTooSmall(seen->result);
     if (!property_->IsShown(*seen)) {
       return Refuse(flags_.output, "nothing written: the result does not show it any more",
                     kInternal);

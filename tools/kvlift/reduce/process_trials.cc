@@ -124,7 +124,7 @@ absl::Status ProcessTrials::Start(size_t id, const std::vector<std::string>& fil
 Observation ProcessTrials::Ended(const ProcessEnd& end, bool pair, size_t slot) {
   const ProcessOutput printed{ReadWhole(folder_->File(fmt::format("{}.out", slot))),
                               ReadWhole(folder_->File(fmt::format("{}.err", slot)))};
-  return Observe(pair ? "verify" : "convert", end, printed);
+  return Observe(pair ? "verify" : "convert", end, printed, options_.limits);
 }
 
 absl::StatusOr<Observation> ProcessTrials::RunOn(const std::vector<std::string>& files) {

@@ -54,13 +54,24 @@ std::string CodeOf(const FleetResult& result) {
 
 }  // namespace
 
-Observation Observe(const std::string& command, const ProcessEnd& end,
-                    const ProcessOutput& printed) {
+Observation Observe(const std::string& command, const ProcessEnd& end, const ProcessOutput& printed,
+                    const ProcessLimits& limits) {
   Observation seen;
   seen.result.command = command;
+  if (limits.memory_bytes > 0) {
+    seen.result.memory_gib =
+        static_cast<double>(limits.memory_bytes) / static_cast<double>(int64_t{1} << 30);
+  }
+  if (limits.seconds > 0) seen.result.timeout_seconds = limits.seconds;
   Judge(end, printed, &seen.result);
   AddPlans(printed.document, &seen);
   return seen;
+}
+
+bool ReachedLimit(const Observation& seen) {
+  const FleetResult& result = seen.result;
+  return result.outcome == "timeout" ||
+         (result.outcome == "out-of-memory" && result.memory_gib.has_value());
 }
 
 std::optional<Property> Property::Of(const Observation& seen, const std::string& keep) {

@@ -16,9 +16,12 @@ struct Observation {
   // Plans of `verify`, by whether the two models agreed.
   std::set<std::string> passed, failed;
 };
-// `command` is "verify" or "convert".
-Observation Observe(const std::string& command, const ProcessEnd& end,
-                    const ProcessOutput& printed);
+// `command` is "verify" or "convert". limits: those of the process.
+Observation Observe(const std::string& command, const ProcessEnd& end, const ProcessOutput& printed,
+                    const ProcessLimits& limits = {});
+
+// Returns true if a process reached one of its limits, so that its end says nothing of the models.
+bool ReachedLimit(const Observation& seen);
 
 class Property {
  public:
