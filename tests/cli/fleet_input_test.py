@@ -5,6 +5,7 @@ Environment: KVLIFT, the tool; KVLIFT_ROOT, the repository.
 
 import json
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -164,6 +165,74 @@ class Lists(Case):
                               "--max-seq-len", "32")
         self.assertNotIn("earlier runs", done.stderr)
         self.assertEqual([line["outcome"] for line in results(self.out)], ["converted"])
+
+
+    def test_a_result_without_one_of_its_files_is_made_again(self):
+        onnx.save(onnx.load(GOOD), self.dir / "m.onnx", save_as_external_data=True,
+                  location="w.data", size_threshold=64)
+        convert = ("convert", self.list_of("m.onnx"), "-o", self.out)
+        self.run_fleet(0, *convert)
+        line, = results(self.out)
+        written = {path.relative_to(self.out).as_posix(): path.read_bytes()
+                   for path in self.out.rglob("m.*")}
+        self.assertEqual({file["path"]: file["bytes"] for file in line["files"]},
+                         {name: len(data) for name, data in written.items()})
+        self.assertEqual({pathlib.Path(name).suffix for name in written},
+                         {".onnx", ".data", ".json", ".html"})
+        self.assertEqual(len(written), 5)
+
+        def resumed(kept):
+            done = self.run_fleet(0, *convert, "--resume")
+            self.assertEqual("1 of 1 results are those of earlier runs" in done.stderr, kept)
+            self.assertEqual({name: (self.out / name).read_bytes() for name in written}, written)
+        resumed(True)
+        for name, data in written.items():
+            with self.subTest(name):
+                (self.out / name).unlink()
+                resumed(False)
+                (self.out / name).write_bytes(data[:-1])
+                resumed(False)
+                resumed(True)
+        # A line of an earlier version has no files.
+        del line["files"]
+        (self.out / "results.jsonl").write_text(json.dumps(line) + "\n")
+        resumed(True)
+
+    def test_folders_with_names_of_results(self):
+        for name in ("index.html/m", "results.jsonl/m", "a.kv.json/m", "a", "b.onnx/m",
+                     "b.onnx-2/m"):
+            path = self.dir / "in" / f"{name}.onnx"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(GOOD, path)
+        (self.dir / "in" / "b.onnxtxt").write_text("<ir_version: 10>")
+        source = self.list_of("in/b.onnxtxt", "in/a.kv.json/m.onnx", "in/a.onnx", "in/b.onnx/m.onnx",
+                              "in/b.onnx-2/m.onnx")
+        done = self.run_fleet(0, "convert", self.dir / "in", "-o", self.out)
+        self.assertEqual(len(results(self.out)), 6)
+        for name in ("index.html", "results.jsonl"):
+            self.assertIn(f"{name}/m.onnx: its files are called {name}-2/m.*", done.stderr)
+        for line in results(self.out):
+            self.assertTrue((self.out / line["output"]).is_file())
+        self.assertEqual(len({line["output"] for line in results(self.out)}), 6)
+        done = self.run_fleet(1, "convert", source, "-o", self.dir / "listed")
+        self.assertEqual([line["output"] for line in results(self.dir / "listed")],
+                         [None, "in/a.kv.json/m.onnx", "in/a-2.onnx", "in/b.onnx-2/m.onnx",
+                          "in/b.onnx-2/m-2.onnx"])
+        self.run_fleet(0, "verify", self.dir / "in", "-o", self.out)
+
+    def test_files_of_fleet_are_not_replaced_by_chance(self):
+        self.out.mkdir()
+        (self.out / "index.html").write_text("mine")
+        refused = fleet("check", self.list_of(GOOD), "-o", self.out)
+        self.assertEqual(refused.returncode, 5)
+        self.assertIn("index.html exists; --force", refused.stderr)
+        self.assertEqual([path.name for path in self.out.iterdir()], ["index.html"])
+        (self.out / "index.html").unlink()
+        (self.out / "index.html").mkdir()
+        for flag in ((), ("--force",)):
+            refused = fleet("check", self.dir / "list.txt", "-o", self.out, *flag)
+            self.assertEqual(refused.returncode, 5)
+            self.assertIn("index.html is no regular file", refused.stderr)
 
 
 class Refusals(Case):

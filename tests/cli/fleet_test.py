@@ -160,6 +160,9 @@ class Folder(Case):
                     continue
                 self.assertTrue((self.out / line[key]).is_file(), line[key])
                 line[key] = line[key].split("/", 2)[2]  # ../shard K/...
+            for path in line["files"]:
+                self.assertTrue((self.out / path).is_file(), path)
+            line["files"] = [path.split("/", 2)[2] for path in line["files"]]
         self.assertEqual(merged, steady(self.lines))
         # The same in one folder, one shard after another.
         for part in (1, 2, 3):
@@ -257,9 +260,26 @@ class Limits(Case):
         before = results(self.out)  # whole lines
         self.assertIn(len(before), range(2, 6))
         self.assertFalse((self.out / "index.html").exists())
+        self.nothing_unfinished()
         self.run_fleet(0, "check", models, "-o", self.out, "--resume")
         for line in before:
             self.assertIn(line, results(self.out))
+
+    def test_nothing_unfinished_stays_where_no_line_can_be_written(self):
+        """One process prints its last words where the line of another one finds no room."""
+        models = self.list_of(REFUSED, GOOD)
+        limits = (400, 400)  # no line of results has so few bytes
+        process = subprocess.Popen(
+            [KVLIFT, "fleet", "convert", models, "-o", self.out, "--jobs", "2"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits))
+        self.addCleanup(process.stderr.close)
+        hold(process, "llama_optimum")  # fleet ends it
+        self.assertEqual(process.wait(60), 5)
+        self.assertIn("results.jsonl", process.stderr.read().splitlines()[-3])
+        self.nothing_unfinished()
+        self.assertEqual([path.name for path in self.out.rglob("*.log")
+                          if "llama_optimum" in str(path)], [])
 
     def test_results_that_cannot_be_written(self):
         (self.dir / "blocked").mkdir()

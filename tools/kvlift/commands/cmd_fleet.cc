@@ -42,8 +42,8 @@ ExitCode CannotRead(Io& io, const std::string& what, const absl::Status& status)
 // The files of all results in a folder.
 struct Paths {
   explicit Paths(const std::string& folder)
-      : results((fs::path(folder) / "results.jsonl").string()),
-        page((fs::path(folder) / "index.html").string()) {}
+      : results((fs::path(folder) / kResultsName).string()),
+        page((fs::path(folder) / kPageName).string()) {}
 
   std::string results, page;
 };
@@ -208,7 +208,7 @@ int RunFleet(const FleetFlags& flags, Io io) {
   }
   FleetRun run(flags, io, std::move(tasks), list->tasks.size(), stored);
   const bool again = flags.force || (flags.resume && folder.has_results);
-  if (const std::string why = run.InTheWay(again); !why.empty()) {
+  if (const std::string why = run.InTheWay(again, folder.has_results); !why.empty()) {
     return Refuse(io, why, "nothing written", kUnwritable);
   }
   auto log = Prepare(flags.output, &folder);

@@ -115,13 +115,22 @@ std::string FleetRun::InOutput(const std::string& name) const {
   return (fs::path(flags_.output) / name).string();
 }
 
-std::string FleetRun::InTheWay(bool again) const {
+std::string FleetRun::InTheWay(bool again, bool has_results) const {
   std::set<std::pair<dev_t, ino_t>> sources;
   struct stat info {};
+  const auto add_source = [&](const std::string& path) {
+    if (stat(path.c_str(), &info) == 0) sources.emplace(info.st_dev, info.st_ino);
+  };
   for (const FleetTask& task : tasks_) {
-    for (const std::string& path : {task.path, task.after_path}) {
-      if (stat(path.c_str(), &info) == 0) sources.emplace(info.st_dev, info.st_ino);
-    }
+    add_source(task.path);
+    add_source(task.after_path);
+  }
+  for (const std::string& file : FilesOfFleet()) {
+    const std::string path = InOutput(file);
+    if (stat(path.c_str(), &info) != 0) continue;
+    if (sources.contains({info.st_dev, info.st_ino})) return path + " is a model of the list";
+    if (!S_ISREG(info.st_mode)) return path + " is no regular file";
+    if (!again && !has_results) return path + " exists; --force overwrites it";
   }
   for (const FleetTask& task : tasks_) {
     const TaskNames names(task, flags_.command);
@@ -162,6 +171,40 @@ FleetResult FleetRun::Begin(const FleetTask& task, Processes* processes) const {
   return result;
 }
 
+// Whether all that a result has written is there, as far as names and sizes show it.
+bool FleetRun::HasItsFiles(const FleetResult& result) const {
+  std::error_code error;
+  for (const std::string& file : {result.output, result.document, result.report, result.log}) {
+    if (!file.empty() && !fs::exists(InOutput(file), error)) return false;
+  }
+  return std::all_of(result.files.begin(), result.files.end(), [&](const FleetFile& file) {
+    std::error_code unknown;
+    return fs::file_size(InOutput(file.path), unknown) == file.bytes && !unknown;
+  });
+}
+
+void FleetRun::ListFiles(const std::string& printed, FleetResult* result) const {
+  std::set<std::string> paths;
+  for (const std::string& file : {result->output, result->document, result->report, result->log}) {
+    if (!file.empty()) paths.insert(file);
+  }
+  if (!result->output.empty()) {
+    // They lie beside the model.
+    const fs::path folder = fs::path(result->output).parent_path();
+    const auto document = nlohmann::ordered_json::parse(printed, nullptr, false);
+    const auto outputs = document.is_object() ? document.find("outputs") : document.end();
+    for (size_t k = 0; outputs != document.end() && k < outputs->size(); ++k) {
+      const auto* path = (*outputs)[k].get_ptr<const std::string*>();
+      if (path != nullptr) paths.insert((folder / fs::path(*path).filename()).string());
+    }
+  }
+  for (const std::string& path : paths) {
+    std::error_code error;
+    const uintmax_t bytes = fs::file_size(InOutput(path), error);
+    if (!error) result->files.push_back({path, bytes});
+  }
+}
+
 const FleetResult* FleetRun::Stored(const FleetResult& begun) const {
   if (!flags_.resume) return nullptr;
   const FleetResult* found = nullptr;
@@ -176,11 +219,7 @@ const FleetResult* FleetRun::Stored(const FleetResult& begun) const {
     return nullptr;
   }
   if (found->outcome == "out-of-memory" && found->memory_gib != begun.memory_gib) return nullptr;
-  for (const std::string& file : {found->output, found->document}) {
-    std::error_code error;
-    if (!file.empty() && !fs::exists(InOutput(file), error)) return nullptr;
-  }
-  return found;
+  return HasItsFiles(*found) ? found : nullptr;
 }
 
 std::vector<std::string> FleetRun::ArgumentsFor(const FleetTask& task) const {
@@ -205,7 +244,17 @@ absl::Status FleetRun::Start(size_t k, Processes* processes) const {
   const std::string document = InOutput(names.document);
   KV_RETURN_IF_ERROR(MakeFolders(fs::path(document).parent_path().string()));
   // The document gets its name when it is known to be one.
-  return processes->Start(k, ArgumentsFor(task), document + kUnfinished, InOutput(names.log));
+  const absl::Status started =
+      processes->Start(k, ArgumentsFor(task), document + kUnfinished, InOutput(names.log));
+  if (!started.ok()) RemoveUnfinished(k);
+  return started;
+}
+
+void FleetRun::RemoveUnfinished(size_t k) const {
+  const TaskNames names(tasks_[k], flags_.command);
+  std::error_code error;
+  fs::remove(InOutput(names.document + kUnfinished), error);
+  fs::remove(InOutput(names.log), error);
 }
 
 FleetResult FleetRun::End(size_t k, const ProcessEnd& end) const {
@@ -219,8 +268,8 @@ FleetResult FleetRun::End(size_t k, const ProcessEnd& end) const {
   if (WIFSIGNALED(end.status)) {
     RemoveTemporaries(fs::path(document).parent_path().string(), end.pid);
   }
-  if (answered) {
-    fs::rename(document + kUnfinished, document, error);
+  if (answered) fs::rename(document + kUnfinished, document, error);
+  if (answered && !error) {
     result.document = names.document;
   } else {
     fs::remove(document + kUnfinished, error);
@@ -239,6 +288,7 @@ FleetResult FleetRun::End(size_t k, const ProcessEnd& end) const {
       result.report = names.report;
     }
   }
+  ListFiles(printed.document, &result);
   return result;
 }
 
@@ -260,6 +310,15 @@ absl::Status FleetRun::Finish(size_t k, FleetResult result, ResultsLog* log) {
 }
 
 absl::StatusOr<std::vector<FleetResult>> FleetRun::Work(ResultsLog* log) {
+  std::set<size_t> running;
+  const absl::Status worked = WorkOnAll(log, &running);
+  // The processes have ended, and nobody will name what they have written.
+  for (const size_t k : running) RemoveUnfinished(k);
+  KV_RETURN_IF_ERROR(worked);
+  return results_;
+}
+
+absl::Status FleetRun::WorkOnAll(ResultsLog* log, std::set<size_t>* running) {
   const double bytes = flags_.memory_gib * static_cast<double>(int64_t{1} << 30);
   Processes processes({static_cast<int64_t>(bytes), flags_.timeout_seconds});
   if (io_.progress != nullptr) io_.progress->Stop();  // the lines of models show the progress
@@ -267,6 +326,7 @@ absl::StatusOr<std::vector<FleetResult>> FleetRun::Work(ResultsLog* log) {
   for (size_t next = 0; next < tasks_.size() || processes.running() > 0;) {
     if (next == tasks_.size() || processes.running() == jobs_) {
       const auto [k, end] = processes.WaitForOne();
+      running->erase(k);
       KV_RETURN_IF_ERROR(Finish(k, End(k, end), log));
       continue;
     }
@@ -279,7 +339,10 @@ absl::StatusOr<std::vector<FleetResult>> FleetRun::Work(ResultsLog* log) {
       ++kept, ++done_;
       continue;
     }
-    if (const absl::Status started = Start(k, &processes); !started.ok()) {
+    const absl::Status started = Start(k, &processes);
+    if (started.ok()) {
+      running->insert(k);
+    } else {
       FleetResult result = results_[k];
       result.outcome = "not-written";
       result.exit_code = kUnwritable;
@@ -290,7 +353,7 @@ absl::StatusOr<std::vector<FleetResult>> FleetRun::Work(ResultsLog* log) {
   if (kept > 0 && !flags_.common.quiet) {
     io_.err << fmt::format("{} of {} results are those of earlier runs\n", kept, tasks_.size());
   }
-  return results_;
+  return absl::OkStatus();
 }
 
 }  // namespace kvlift::cli

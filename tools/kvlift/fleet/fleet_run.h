@@ -1,7 +1,7 @@
 // One run of `fleet`: a process for each model, a line for each result.
 #pragma once
 
-#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,8 +22,9 @@ class FleetRun {
            const std::vector<FleetResult>& stored);
 
   // Returns a file that would be overwritten though it may not be; empty if every file may be
-  // written. Models of the list are never overwritten, and files of results only `again`.
-  std::string InTheWay(bool again) const;
+  // written. Models of the list are never overwritten, and files of results only `again`; those
+  // about all models also if the folder has results.
+  std::string InTheWay(bool again, bool has_results) const;
   // Works on all tasks, and adds a line to the log for each. Fails if a line cannot be written.
   absl::StatusOr<std::vector<FleetResult>> Work(ResultsLog* log);
 
@@ -32,8 +33,15 @@ class FleetRun {
   FleetResult Begin(const FleetTask& task, Processes* processes) const;
   // Returns the stored result that stands for one that was begun; null if it has to be made.
   const FleetResult* Stored(const FleetResult& begun) const;
+  bool HasItsFiles(const FleetResult& result) const;
+  // Adds the files of a result, with those that the document of its command names.
+  void ListFiles(const std::string& printed, FleetResult* result) const;
   std::vector<std::string> ArgumentsFor(const FleetTask& task) const;
+  // Works on all tasks. `running`: those whose process was started and whose result is not made.
+  absl::Status WorkOnAll(ResultsLog* log, std::set<size_t>* running);
   absl::Status Start(size_t k, Processes* processes) const;
+  // Removes what a process has printed that makes no result.
+  void RemoveUnfinished(size_t k) const;
   // Returns the result, after naming or removing the files that the process has written.
   FleetResult End(size_t k, const ProcessEnd& end) const;
   absl::Status Finish(size_t k, FleetResult result, ResultsLog* log);

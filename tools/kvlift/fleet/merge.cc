@@ -23,6 +23,9 @@ void MoveTo(const fs::path& to, const fs::path& from, FleetResult* result) {
   for (std::string* path : {&result->output, &result->document, &result->report, &result->log}) {
     if (!path->empty()) *path = (from / *path).lexically_relative(to).string();
   }
+  for (FleetFile& file : result->files) {
+    file.path = (from / file.path).lexically_relative(to).string();
+  }
 }
 
 }  // namespace

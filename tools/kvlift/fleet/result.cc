@@ -26,6 +26,14 @@ ordered_json Texts(const std::vector<std::string>& texts) {
   return json;
 }
 
+ordered_json FilesJson(const std::vector<FleetFile>& files) {
+  ordered_json json = ordered_json::array();
+  for (const FleetFile& file : files) {
+    json.push_back({{"path", ToValidUtf8(file.path)}, {"bytes", file.bytes}});
+  }
+  return json;
+}
+
 // Reads the fields of an object. A field that is not there, or of another type, makes `good` false.
 class ResultReader {
  public:
@@ -55,6 +63,22 @@ class ResultReader {
     const auto field = Find(key);
     good_ = good_ && field != json_.end() && field->is_number();
     if (good_) *number = field->get<Number>();
+  }
+
+  // Reads a list of files, which lines of earlier versions do not have.
+  void Read(const char* key, std::vector<FleetFile>* files) {
+    const auto field = Find(key);
+    if (field == json_.end()) return;
+    good_ = good_ && field->is_array();
+    if (!good_) return;
+    for (const ordered_json& entry : *field) {
+      FleetFile file;
+      ResultReader reader(entry);
+      reader.Read("path", &file.path);
+      reader.ReadNumber("bytes", &file.bytes);
+      good_ = good_ && entry.is_object() && reader.good();
+      files->push_back(std::move(file));
+    }
   }
 
   void Read(const char* key, bool* flag) {
@@ -127,6 +151,7 @@ ordered_json ToJson(const FleetResult& r) {
           {"document", OrNull(r.document)},
           {"report", OrNull(r.report)},
           {"log", OrNull(r.log)},
+          {"files", FilesJson(r.files)},
           {"seconds", std::round(r.seconds * 1000) / 1000},
           {"peak_memory_bytes", r.peak_memory_bytes}};
 }
@@ -165,6 +190,7 @@ std::optional<FleetResult> ReadLine(std::string_view text) {
   reader.Read("document", &r.document, kNullable);
   reader.Read("report", &r.report, kNullable);
   reader.Read("log", &r.log, kNullable);
+  reader.Read("files", &r.files);
   reader.ReadNumber("seconds", &r.seconds);
   reader.ReadNumber("peak_memory_bytes", &r.peak_memory_bytes);
   if (!reader.good() || schema != kSchema) return std::nullopt;

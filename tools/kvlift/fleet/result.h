@@ -14,6 +14,12 @@ namespace kvlift::cli {
 // Words of outcomes, in the order in which they are counted. A word never gets another meaning.
 const std::vector<std::string>& FleetOutcomes();
 
+// A file that a task has written.
+struct FleetFile {
+  std::string path;
+  uint64_t bytes = 0;
+};
+
 // The result of one task. Paths of files that were written are relative to the folder of results;
 // an empty path means that no such file was written.
 struct FleetResult {
@@ -30,6 +36,8 @@ struct FleetResult {
   std::vector<std::string> codes;
   std::string reason;
   std::string output, document, report, log;
+  // All files that were written, those above included. Empty in lines of earlier versions.
+  std::vector<FleetFile> files;
   double seconds = 0;
   int64_t peak_memory_bytes = 0;
 

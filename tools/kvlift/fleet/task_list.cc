@@ -61,6 +61,58 @@ std::string StemOf(const std::string& model) {
   return stem.empty() ? "model" : stem.string();
 }
 
+// What stands behind the stem in the names of files about one model.
+const std::vector<std::string>& Endings() {
+  static const std::vector<std::string> endings = [] {
+    std::vector<std::string> all = {".onnx", ".kv.json", ".genai.json", ".inference_metadata.yaml"};
+    for (const char* command : {"convert", "verify", "check"}) {
+      for (const char* ending : {"json", "json.part", "html", "log"}) {
+        all.push_back(fmt::format(".{}.{}", command, ending));
+      }
+    }
+    return all;
+  }();
+  return endings;
+}
+
+// Gives each model a stem, so that no name in the folder of results is that of two files, or of a
+// file and of a folder.
+class Stems {
+ public:
+  Stems() {
+    for (const std::string& file : FilesOfFleet()) files_.insert(file);
+  }
+
+  // Returns `wanted`, or a stem that is like it but for a number behind a part.
+  std::string Take(const std::string& wanted) {
+    const fs::path path(wanted);
+    fs::path stem;
+    for (const fs::path& part : path.parent_path()) {
+      stem = Numbered(stem / part, [&](const std::string& name) { return !files_.contains(name); });
+      folders_.insert(stem.string());
+    }
+    stem = Numbered(stem / path.filename(), [&](const std::string& name) {
+      return !stems_.contains(name) &&
+             std::none_of(Endings().begin(), Endings().end(), [&](const std::string& ending) {
+               return folders_.contains(name + ending);
+             });
+    });
+    stems_.insert(stem.string());
+    for (const std::string& ending : Endings()) files_.insert(stem.string() + ending);
+    return stem.string();
+  }
+
+ private:
+  template <typename IsFree>
+  static std::string Numbered(const fs::path& path, const IsFree& is_free) {
+    std::string name = path.string();
+    for (int k = 2; !is_free(name); ++k) name = fmt::format("{}-{}", path.string(), k);
+    return name;
+  }
+
+  std::set<std::string> stems_, files_, folders_;
+};
+
 // Collects tasks; names that are given twice are taken once.
 class Collector {
  public:
@@ -126,9 +178,13 @@ class Collector {
   void Push(FleetTask task) {
     task.index = list_.tasks.size() + 1;
     const std::string stem = StemOf(task.model);
-    task.stem = stem;
-    for (int k = 2; !stems_.insert(task.stem).second; ++k)
-      task.stem = fmt::format("{}-{}", stem, k);
+    task.stem = stems_.Take(stem);
+    if (fs::path(task.stem).parent_path() != fs::path(stem).parent_path()) {
+      list_.notes.push_back(
+          fmt::format("{}: its files are called {}.*, as a file of results has "
+                      "the name of its folder",
+                      task.model, task.stem));
+    }
     list_.tasks.push_back(std::move(task));
   }
 
@@ -136,7 +192,7 @@ class Collector {
   TaskList list_;
   std::map<std::pair<std::string, std::string>, std::pair<std::string, std::string>> seen_;
   absl::Status alike_;  // two tasks that results could not tell apart
-  std::set<std::string> stems_;
+  Stems stems_;
   size_t unconverted_ = 0;
 };
 
@@ -245,6 +301,8 @@ absl::Status ReadFolder(const TaskQuery& query, Collector* collector) {
 }
 
 }  // namespace
+
+std::vector<std::string> FilesOfFleet() { return {kResultsName, kPageName}; }
 
 absl::StatusOr<TaskList> ReadTasks(const TaskQuery& query) {
   Collector collector(query);

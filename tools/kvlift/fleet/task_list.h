@@ -18,9 +18,15 @@ struct FleetTask {
   // The same files, as a process in the current folder opens them.
   std::string path, after_path;
   // What the files about this model are called in the folder of results, without an extension:
-  // "llama/model". No two tasks have the same.
+  // "llama/model". No two tasks have the same, and no file of a task, nor one about all models, has
+  // the name of a folder of another.
   std::string stem;
 };
+
+// The files about all models in the folder of results.
+inline constexpr char kResultsName[] = "results.jsonl";
+inline constexpr char kPageName[] = "index.html";
+std::vector<std::string> FilesOfFleet();
 
 struct TaskQuery {
   std::string command;  // "convert", "verify" or "check"
