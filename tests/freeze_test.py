@@ -104,6 +104,22 @@ def run(model, feeds):
     return dict(zip([o.name for o in model.get_outputs()], model.run(None, feeds)))
 
 
+class NotFrozenTest(unittest.TestCase):
+    def test_a_size_of_the_model_is_no_frozen_one(self):
+        """The source names the width of a head, and the conversion numbers it."""
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "o.onnx")
+            source = os.path.join(MODELS, "llama_genai_gqa", "model.onnx")
+            done("convert", source, "-o", out)
+            text = done("verify", source, out)
+            self.assertIn("\nfor all shapes ", text)
+            self.assertNotIn("frozen", text)
+            self.assertIn("assumed: kv_cache_dim = 16 in every step", text)
+            document = json.loads(done("verify", source, out, "--json"))
+            kinds = {a["kind"] for a in document["assumptions"] if a["subject"] == "kv_cache_dim"}
+            self.assertEqual(kinds, {"dimension"})
+
+
 class FreezeTest(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp()

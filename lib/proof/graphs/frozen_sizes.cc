@@ -97,6 +97,32 @@ class FrozenSizeFinder {
   std::vector<NamedSize> sizes_;
 };
 
+// The names of sizes that caches of the source have on axes of heads and elements only.
+class WidthsOfCaches {
+ public:
+  WidthsOfCaches(const onnx::ModelProto& before, const Manifest& relation) {
+    const Shapes shapes = ShapesOf(before);
+    for (const ManifestCache& cache : relation.caches) {
+      const auto found = shapes.find(cache.source.input);
+      if (found == shapes.end() || !cache.source.select.empty()) continue;
+      const std::string& layout = cache.source.layout;
+      if (found->second->dim_size() != std::ssize(layout)) continue;
+      for (int k = 0; k < found->second->dim_size(); ++k) {
+        const char letter = layout[static_cast<size_t>(k)];
+        const bool steps = letter == 'B' || letter == 'S';
+        (steps ? of_steps_ : widths_).insert(found->second->dim(k).dim_param());
+      }
+    }
+  }
+
+  bool Contain(const std::string& name) const {
+    return widths_.contains(name) && !of_steps_.contains(name);
+  }
+
+ private:
+  absl::flat_hash_set<std::string> widths_, of_steps_;
+};
+
 }  // namespace
 
 std::vector<NamedSize> FrozenSizesOf(const onnx::ModelProto& before, const onnx::ModelProto& after,
@@ -132,10 +158,13 @@ onnx::ModelProto WithOpenSizes(const onnx::ModelProto& after, const Manifest& re
   return open;
 }
 
-Assumptions RestrictionsTo(const std::vector<NamedSize>& sizes) {
+Assumptions RestrictionsTo(const std::vector<NamedSize>& sizes, const onnx::ModelProto& before,
+                           const Manifest& relation) {
+  const WidthsOfCaches widths(before, relation);
   Assumptions restrictions;
   for (const NamedSize& size : sizes) {
-    restrictions.Add({AssumptionKind::kFrozenSize, size.name,
+    const bool width = widths.Contain(size.name);
+    restrictions.Add({width ? AssumptionKind::kDimension : AssumptionKind::kFrozenSize, size.name,
                       fmt::format("{} = {} in every step, as the converted model declares",
                                   size.name, size.size),
                       AssumptionSource::kManifest, false});

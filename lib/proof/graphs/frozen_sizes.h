@@ -28,6 +28,9 @@ std::vector<NamedSize> FixedSizesOf(const onnx::ModelProto& model);
 onnx::ModelProto WithOpenSizes(const onnx::ModelProto& after, const Manifest& relation);
 
 // Returns the ledger's entries: a verdict about the restricted source says nothing of other sizes.
-Assumptions RestrictionsTo(const std::vector<NamedSize>& sizes);
+// Numbers of sequences and tokens are frozen; a size of `before` that caches have on another axis,
+// such as the width of a head, is one of the model itself.
+Assumptions RestrictionsTo(const std::vector<NamedSize>& sizes, const onnx::ModelProto& before,
+                           const Manifest& relation);
 
 }  // namespace kvlift

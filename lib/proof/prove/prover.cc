@@ -506,7 +506,7 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
     Prover prover(*pair, relation, plain.claims, steps, obligations, open.get());
     if (!prover.ClaimsHold(mine.claims)) continue;
     proof = prover.Run(boundaries);
-    proof.assumptions.Add(RestrictionsTo(sizes));
+    proof.assumptions.Add(RestrictionsTo(sizes, before, relation));
     for (const PlainModel* model : {&plain, &mine}) {
       for (const std::string& positions : model->positions) {
         proof.assumptions.Add({AssumptionKind::kPositions, positions,

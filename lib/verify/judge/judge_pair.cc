@@ -102,7 +102,7 @@ absl::StatusOr<VerifyReport> PairVerifier::Run() {
   // Inputs are fed the sizes that the converted model declares; the source itself runs others, too,
   // such as a sequence alone, or without its padding tokens.
   const auto sizes = FrozenSizesOf(source_graph.model(), *after_.proto, relation_);
-  report_.assumptions.Add(RestrictionsTo(sizes));
+  report_.assumptions.Add(RestrictionsTo(sizes, source_graph.model(), relation_));
   std::optional<Graph> restricted;
   if (!sizes.empty()) {
     KV_ASSIGN_OR_RETURN(restricted, Graph::Build(WithSizes(source_graph.model(), sizes)));
