@@ -51,6 +51,18 @@ std::string WithNumbers(const std::string& sum, absl::Span<const NamedSize> size
 
 }  // namespace
 
+int64_t LargestDeclaredSize(const onnx::GraphProto& graph) {
+  int64_t largest = 0;
+  for (const auto* values : {&graph.input(), &graph.output()}) {
+    for (const onnx::ValueInfoProto& value : *values) {
+      for (const auto& dim : value.type().tensor_type().shape().dim()) {
+        largest = std::max<int64_t>(largest, dim.dim_value());
+      }
+    }
+  }
+  return largest;
+}
+
 std::vector<std::string> SummandsOf(const std::string& text) { return PartsBetween("+", text); }
 
 NamesOfSizes NamesOfSizesIn(const onnx::GraphProto& graph) {

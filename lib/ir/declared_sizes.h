@@ -31,6 +31,10 @@ NamesOfSizes NamesOfSizesIn(const onnx::GraphProto& graph);
 // Returns the texts between plus signs, without the blanks around them: one for a name.
 std::vector<std::string> SummandsOf(const std::string& text);
 
+// Returns the largest number that an input or output of the graph declares for an axis; 0 if none
+// does.
+int64_t LargestDeclaredSize(const onnx::GraphProto& graph);
+
 // Replaces the names by the numbers where inputs of the graph declare them, also as summands: with
 // S = 4 "P + S" becomes "P + 4".
 void DeclareSizes(absl::Span<const NamedSize> sizes, onnx::GraphProto* graph);

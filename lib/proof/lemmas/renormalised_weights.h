@@ -13,7 +13,8 @@
 // because the sum of the exponentials cancels. Side conditions: the sum is that of the same row;
 // the softmax has no sink, which would cancel as well; all of it is computed in float32 or float64;
 // and the weights of the keys that are left do not vanish beside those of the others, which enters
-// the ledger: in float32, exp(d) / 2^20 is normal for d >= -73, and no axis is longer than 2^20.
+// the ledger: in float32, exp(d) / 2^20 is normal for d >= -73, and no axis is longer than 2^20
+// where the models declare no longer one (sym::MostSize).
 #pragma once
 
 #include <cstdint>

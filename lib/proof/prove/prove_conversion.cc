@@ -1,6 +1,8 @@
 #include "proof/prove/prove_conversion.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 
 #include "fmt/format.h"
 #include "ir/operators/operator_changes.h"
@@ -122,7 +124,7 @@ Assumption SmallSizes() {
   return {AssumptionKind::kIntegerRange, "sizes and integers",
           fmt::format("no axis has more than {0} elements, and integers that a host feeds lie "
                       "between -{0} and {0}",
-                      sym::kMostSize),
+                      sym::MostSize()),
           AssumptionSource::kHost, false};
 }
 
@@ -172,10 +174,23 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
   return by_second ? second : first;
 }
 
+// Returns the power of two that no size which the two models declare exceeds.
+int64_t SizeLimitOf(const onnx::ModelProto& before, const onnx::ModelProto& after) {
+  constexpr int64_t kMost = int64_t{1} << 62;
+  const int64_t largest =
+      std::max(LargestDeclaredSize(before.graph()), LargestDeclaredSize(after.graph()));
+  return largest >= kMost ? kMost
+                          : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest)));
+}
+
 }  // namespace
+
+DeclaredSizes::DeclaredSizes(const onnx::ModelProto& before, const onnx::ModelProto& after)
+    : limit_(SizeLimitOf(before, after)) {}
 
 Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& after,
                       const Manifest& manifest, Obligations* obligations) {
+  const DeclaredSizes sizes(before, after);
   Proof proof = ProveAll(before, after, manifest, obligations);
   if (proof.facts.empty()) return proof;
   if (manifest.uniform && !HoldsWhole(proof)) {

@@ -10,10 +10,22 @@
 #include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
 #include "proof/graphs/proof.h"
+#include "sym/forms/forms.h"
 
 namespace kvlift {
 
 class Obligations;
+
+// While it lives, proofs in this thread count with sizes up to a power of two that none which the
+// two models declare exceeds. Who judges parts of two models keeps one of the whole models, so that
+// all parts are under one limit.
+class DeclaredSizes {
+ public:
+  DeclaredSizes(const onnx::ModelProto& before, const onnx::ModelProto& after);
+
+ private:
+  sym::SizesUpTo limit_;
+};
 
 // Compares `before` (the source) with `after` (the converted model) under the relation in
 // `manifest`. Neither model is changed. Failures are not a Status: `not_tried` says why the models

@@ -394,6 +394,18 @@ void Forms::AssumeNumbersOf(ValueId input, int32_t type) {
   impl_->engine.AssumeNumbersOf(input, type);
 }
 
+namespace {
+
+thread_local int64_t most_size = int64_t{1} << 20;
+
+}  // namespace
+
+int64_t MostSize() { return most_size; }
+
+SizesUpTo::SizesUpTo(int64_t size) : before_(most_size) { most_size = std::max(before_, size); }
+
+SizesUpTo::~SizesUpTo() { most_size = before_; }
+
 int32_t Forms::NumbersOf(ValueId v) {
   if (v == kNoValue) return onnx::TensorProto::UNDEFINED;
   impl_->engine.Of(v);

@@ -35,10 +35,24 @@ struct FormsOptions {
 };
 
 // Machine integers are treated as mathematical integers where they cannot overflow. This is decided
-// for extents and integers of the host up to kMostSize, and for up to kMostElements elements of a
+// for extents and integers of the host up to MostSize(), and for up to kMostElements elements of a
 // tensor.
-inline constexpr int64_t kMostSize = int64_t{1} << 20;
 inline constexpr int64_t kMostElements = int64_t{1} << 40;
+// Returns the limit for forms that this thread makes now: 2^20, unless a SizesUpTo raises it.
+int64_t MostSize();
+
+// While it lives, MostSize() is at least `size` in this thread. Models that declare larger sizes
+// than 2^20 are judged under it.
+class SizesUpTo {
+ public:
+  explicit SizesUpTo(int64_t size);
+  ~SizesUpTo();
+  SizesUpTo(const SizesUpTo&) = delete;
+  SizesUpTo& operator=(const SizesUpTo&) = delete;
+
+ private:
+  const int64_t before_;
+};
 
 // Why an assumption was made. Operators enforce two of these themselves: they refuse to run where
 // two extents of kEqualExtents differ, and where two extents of kBroadcast differ and neither is 1.

@@ -16,8 +16,6 @@ using onnx::TensorProto;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr Interval kAnything = {-kInfinity, kInfinity};
-constexpr auto kSize = static_cast<double>(kMostSize);
-constexpr auto kElements = static_cast<double>(kMostElements);
 
 Interval Union(const Interval& a, const Interval& b) {
   return {std::min(a.low, b.low), std::max(a.high, b.high)};
@@ -127,11 +125,11 @@ Interval Ranges::Compute(Expr e, const Facts& facts, Memo* memo) {
     case Kind::kIndex: {
       const auto k = static_cast<size_t>(e->index());
       const Expr extent = k < facts.extents.size() ? facts.extents[k] : nullptr;
-      if (extent == nullptr) return {0, kElements};
+      if (extent == nullptr) return {0, most_elements_};
       return {0, std::max(0.0, Visit(extent, facts, memo).high - 1)};
     }
     case Kind::kDim:
-      return {0, kSize};
+      return {0, most_size_};
     case Kind::kLoad:
       return OfSource(e->source());
     case Kind::kFloorDiv: {
@@ -194,7 +192,7 @@ Interval Ranges::OfTerm(const Term& term, const Facts& facts, Memo* memo) {
     extents = extents && term.atoms[k]->kind() == Kind::kDim &&
               (k == 0 || term.atoms[k] != term.atoms[k - 1]);
   }
-  if (extents) product.high = std::min(product.high, std::max(kElements, 1.0));
+  if (extents) product.high = std::min(product.high, std::max(most_elements_, 1.0));
   const auto c = static_cast<double>(term.coefficient);
   return ProductOf({c, c}, product);
 }
@@ -213,17 +211,17 @@ Interval Ranges::OfSource(ValueId v) {
   if (const TensorProto* tensor = graph.constant(v); tensor != nullptr) {
     found = OfConstant(*tensor);
   } else if (const NodeId n = graph.producer(v); n == kNoNode) {
-    found = limited(kSize);
+    found = limited(most_size_);
   } else if (const std::string& op = graph.node(n).op_type();
              graph.Is(n, op) && !graph.inputs(n).empty() && graph.inputs(n)[0] != kNoValue) {
     const Form form = engine_.Of(graph.inputs(n)[0]).form;
     const Interval operand = form.known_rank ? Of(form.element, Facts{form.shape}) : kAnything;
     if (Locates(op) || (op == "TopK" && graph.output_index(v) == 1)) {
-      found = {0, limited(kSize).high};
+      found = {0, limited(most_size_).high};
     } else if (Picks(op)) {
       found = operand;
     } else if (Counts(op)) {
-      found = OfCount(v, operand, limited(kSize));
+      found = OfCount(v, operand, limited(most_size_));
     }
   }
   return sources_[v] = found;
@@ -233,7 +231,7 @@ Interval Ranges::OfSource(ValueId v) {
 // the host counts its ones, but its declared type holds larger numbers.
 Interval Ranges::OfCount(ValueId v, const Interval& operand, const Interval& usual) {
   const NodeId n = engine_.graph().producer(v);
-  const double most = SumsOneAxis(engine_.graph(), n) ? kSize : kElements;
+  const double most = SumsOneAxis(engine_.graph(), n) ? most_size_ : most_elements_;
   const Interval sum = Union({0, 0}, ProductOf(operand, {most, most}));
   if (sum.Within(usual)) return sum;
   const Form form = engine_.Of(v).form;

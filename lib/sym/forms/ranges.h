@@ -2,6 +2,7 @@
 // lib/sym.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/container/flat_hash_map.h"
@@ -24,13 +25,16 @@ struct Interval {
 // and |x| <= 2^p for a float type with p bits of precision. Returns [0, 0] for other types.
 Interval ExactIntegersOf(int32_t type);
 
-// Intervals of the expressions of one graph. Symbols of extents are taken to lie in [0, kMostSize].
-// Integers that the host gives, and places on axes and counts derived from them, are taken to have
-// at most that magnitude. A product of distinct extents is taken to be at most kMostElements. Every
-// verdict states these limits (AssumptionKind::kIntegerRange).
+// Intervals of the expressions of one graph. Symbols of extents are taken to lie in [0,
+// MostSize()]. Integers that the host gives, and places on axes and counts derived from them, are
+// taken to have at most that magnitude. A product of distinct extents is taken to be at most
+// kMostElements. Every verdict states these limits (AssumptionKind::kIntegerRange).
 class Ranges {
  public:
-  explicit Ranges(Engine& engine) : engine_(engine) {}
+  explicit Ranges(Engine& engine)
+      : engine_(engine),
+        most_size_(static_cast<double>(MostSize())),
+        most_elements_(static_cast<double>(std::max(MostSize(), kMostElements))) {}
 
   // Returns an interval that contains e for all indices that the facts allow.
   Interval Of(Expr e, const Facts& facts);
@@ -46,6 +50,7 @@ class Ranges {
   Interval OfCount(ValueId v, const Interval& operand, const Interval& usual);
 
   Engine& engine_;
+  const double most_size_, most_elements_;
   absl::flat_hash_map<ValueId, Interval> sources_;
 };
 

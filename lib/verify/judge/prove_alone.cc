@@ -22,6 +22,7 @@ Proof NotTried(const absl::Status& status) {
 // model stores against their definition.
 absl::StatusOr<Proof> ProveQuantized(const Model& before, const Model& after,
                                      const Manifest& relation) {
+  const DeclaredSizes sizes(*before.proto, *after.proto);
   const auto parts = TakeApart(after, relation);
   if (!parts.ok()) return NotTried(parts.status());
   KV_ASSIGN_OR_RETURN(Proof proof, ProveAlone(before, parts->plain, parts->plain_relation));

@@ -157,6 +157,7 @@ absl::StatusOr<VerifyReport> VerifyModels(const Model& before, const Model& afte
 
 absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
                                     const Manifest& relation, const VerifyOptions& options) {
+  const DeclaredSizes sizes(*before.proto, *after.proto);
   if (const absl::Status valid = InferShapes(*after.proto).status();
       !valid.ok() && InferShapes(*before.proto).ok()) {
     VerifyReport invalid;
@@ -186,6 +187,7 @@ absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
 absl::StatusOr<VerifyReport> RecordPlans(const Model& before, const Model& after,
                                          const Manifest& relation, const VerifyOptions& options,
                                          Recorder* recorder) {
+  const DeclaredSizes sizes(*before.proto, *after.proto);
   VerifyOptions plans = options;
   plans.controls = false;
   absl::StatusOr<VerifyReport> report = absl::UnknownError("not run");
