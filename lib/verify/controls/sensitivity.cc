@@ -50,9 +50,10 @@ std::vector<Change> ChangesOf(int32_t type) {
 
 class Sampler {
  public:
-  Sampler(const Driver& driver, Runner& source, Runner& converted, const Manifest& relation,
-          const PlanLimits& limits, int source_nodes)
+  Sampler(const Driver& driver, ErrorBounds* bounds, Runner& source, Runner& converted,
+          const Manifest& relation, const PlanLimits& limits, int source_nodes)
       : driver_(driver),
+        bounds_(bounds),
         source_(source),
         converted_(converted),
         relation_(relation),
@@ -82,6 +83,7 @@ class Sampler {
 
  private:
   struct Pair {
+    exec::Feeds theirs, mine;
     exec::Fetches source, converted;
   };
 
@@ -105,7 +107,24 @@ class Sampler {
     auto a = driver_.StepSource(source_, plan_.steps[0], theirs);
     auto b = converted_.Step(mine);
     if (!a.ok() || !b.ok()) return std::nullopt;
-    return Pair{*std::move(a), *std::move(b)};
+    return Pair{theirs, mine, *std::move(a), *std::move(b)};
+  }
+
+  // Compares an output of both models. A difference stands only if it exceeds computed bounds.
+  Comparison Compared(const Pair& now, const ManifestOutput& output) {
+    const std::string& name = NameInSource(output);
+    const exec::View want = now.source.at(name).view(), got = now.converted.at(output.name).view();
+    Comparison found = Compare(want, got, source_nodes_);
+    if (!found.difference || bounds_ == nullptr) return found;
+    Driver bounded = driver_;
+    bounded.Attend(bounds_);
+    OracleRun theirs;
+    const auto again = bounded.StepSource(source_, plan_.steps[0], now.theirs, plan_.name, &theirs);
+    const OracleRun mine = bounds_->Converted(now.mine, {}, now.converted, plan_.name);
+    if (!again.ok() || theirs == nullptr || mine == nullptr) return found;
+    const exec::Tensor slack =
+        SlackOf(WithBound(want, theirs->BoundOf(name)), WithBound(got, mine->BoundOf(output.name)));
+    return Compare(want, got, source_nodes_, slack.view());
   }
 
   // Returns the largest change of an output of the source, in terms of the threshold of detection,
@@ -121,7 +140,7 @@ class Sampler {
       const Comparison c = Compare(before, after, source_nodes_);
       if (c.source_not_finite || !c.judged || !(c.bound > 0)) continue;
       most = std::max(most, c.max_abs / c.bound / FeltBounds(before.type, changed));
-      const Comparison both = Compare(after, now.converted.at(output.name).view(), source_nodes_);
+      const Comparison both = Compared(now, output);
       if (both.difference && !both.source_not_finite && !result_.difference) {
         Counterexample example;
         example.plan = plan_.name;
@@ -251,6 +270,7 @@ class Sampler {
   }
 
   const Driver& driver_;
+  ErrorBounds* const bounds_;
   Runner& source_;
   Runner& converted_;
   const Manifest& relation_;
@@ -265,10 +285,10 @@ class Sampler {
 
 }  // namespace
 
-Sensitivity SampleSensitivity(const Driver& driver, Runner& source, Runner& converted,
-                              const Manifest& relation, const PlanLimits& limits,
+Sensitivity SampleSensitivity(const Driver& driver, ErrorBounds* bounds, Runner& source,
+                              Runner& converted, const Manifest& relation, const PlanLimits& limits,
                               int source_nodes) {
-  return Sampler(driver, source, converted, relation, limits, source_nodes).Run();
+  return Sampler(driver, bounds, source, converted, relation, limits, source_nodes).Run();
 }
 
 }  // namespace kvlift

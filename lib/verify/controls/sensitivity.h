@@ -24,7 +24,9 @@ struct Sensitivity {
 
 // Changes one slot of one sequence's cache, or one token, in the feeds of both models, for a sample
 // of caches and all new tokens of one sequence. Nothing is sampled if no step has a past.
-Sensitivity SampleSensitivity(const Driver& driver, Runner& source, Runner& converted,
-                              const Manifest& relation, const PlanLimits& limits, int source_nodes);
+// bounds: computes bounds where the models differ by more than the fixed one; may be null.
+Sensitivity SampleSensitivity(const Driver& driver, ErrorBounds* bounds, Runner& source,
+                              Runner& converted, const Manifest& relation, const PlanLimits& limits,
+                              int source_nodes);
 
 }  // namespace kvlift

@@ -161,7 +161,9 @@ absl::StatusOr<VerifyReport> PairVerifier::Run() {
     Take(CheckTrees(driver, *source, *converted, relation_, limits_, source_nodes_, options_.seed));
   }
   if (report_.counterexample || Failed()) return Finish();
-  if (part_.sensitivity) RunSensitivity(driver, *source, *converted);
+  if (part_.sensitivity) {
+    RunSensitivity(driver, control_ ? nullptr : &bounds, *source, *converted);
+  }
   if (report_.counterexample) return Finish();
   if (options_.controls) {
     RunMutants(driver, source_graph, after_graph);
@@ -318,10 +320,11 @@ bool PairVerifier::TakesSeveral() const {
 }
 
 // Samples whether the outputs depend on each slot and token.
-void PairVerifier::RunSensitivity(const Driver& driver, Runner& source, Runner& converted) {
+void PairVerifier::RunSensitivity(const Driver& driver, ErrorBounds* bounds, Runner& source,
+                                  Runner& converted) {
   if (facts_.grows) return;
   const Sensitivity s =
-      SampleSensitivity(driver, source, converted, relation_, limits_, source_nodes_);
+      SampleSensitivity(driver, bounds, source, converted, relation_, limits_, source_nodes_);
   if (s.difference && !report_.counterexample) report_.counterexample = s.difference;
   sensitivity_ = {
       {"sensitivity", fmt::format("{} of {} sampled slots and tokens are felt, the least {:.3g} "

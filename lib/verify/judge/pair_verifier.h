@@ -52,7 +52,7 @@ class PairVerifier {
   void ShrinkDifference(const Driver& driver, Runner& source, Runner& converted);
   CoverageExcuses Excuses() const;
   bool TakesSeveral() const;
-  void RunSensitivity(const Driver& driver, Runner& source, Runner& converted);
+  void RunSensitivity(const Driver& driver, ErrorBounds* bounds, Runner& source, Runner& converted);
   void RunSelfChecks(const Driver& driver, Runner& source, Runner& converted);
   void Take(const SelfCheck& check);
   void RunMutants(const Driver& driver, const Graph& source, const Graph& after);

@@ -38,8 +38,9 @@ class PlanRunner {
       : proved_(proved), report_(report), pace_(pace), follower_(follower) {}
 
   // Runs the plans in order, up to the first in which the models differ or the converted model does
-  // not run. bounds: computes bounds for all but extra plans; may be null. An extra plan that the
-  // source does not run is replaced, in `plans` too, by the first of `instead` that it runs.
+  // not run. bounds: computes bounds; may be null. Extra plans have them where they are cheap or
+  // where the models differ without them. An extra plan that the source does not run is replaced,
+  // in `plans` too, by the first of `instead` that it runs.
   void Run(Driver* driver, ErrorBounds* bounds, Runner& source, Runner& converted,
            std::vector<Plan>* plans);
 
@@ -63,8 +64,11 @@ class PlanRunner {
   Tried Try(const Driver& driver, const Plan& plan, Runner& source, Runner& converted) const;
   // Runs the follower through the record. False if it cannot run.
   bool Follow(const Driver& driver, const Plan& plan, Tried* tried) const;
+  // Runs an extra plan, with bounds where it needs them.
+  Tried TryExtra(Driver* driver, ErrorBounds* bounds, const Plan& plan, Runner& source,
+                 Runner& converted) const;
   // Runs an extra plan, or the first of `instead` that the source runs.
-  void RunExtra(const Driver& driver, Plan* plan, Runner& source, Runner& converted);
+  void RunExtra(Driver* driver, ErrorBounds* bounds, Plan* plan, Runner& source, Runner& converted);
   // Adds the results of an extra plan to the report.
   void TakeExtra(const Plan& plan, const Tried& tried);
   // Raises `reached` to the sizes of the plan's first `steps` steps.
