@@ -120,6 +120,25 @@ class NotFrozenTest(unittest.TestCase):
             self.assertEqual(kinds, {"dimension"})
 
 
+    def test_plans_run_no_other_size_than_the_ledger_says(self):
+        """One input of the first layer alone declares that there is one sequence."""
+        with tempfile.TemporaryDirectory() as folder:
+            source = os.path.join(MODELS, "gpt2_optimum", "model.onnx")
+            out = os.path.join(folder, "o.onnx")
+            done("convert", source, "-o", out)
+            model = onnx.load(out)
+            positions, = [i for i in model.graph.input if i.name == "position_ids"]
+            positions.type.tensor_type.shape.dim[0].dim_value = 1
+            onnx.save(model, out)
+            document = json.loads(done("verify", source, out, "--json"))
+            self.assertIn("batch_size = 1 in every step, as the converted model declares",
+                          [a["condition"] for a in document["assumptions"]])
+            status = {plan["name"]: plan["status"] for plan in document["plans"]}
+            self.assertEqual([status[name] for name in ("batch", "ragged", "nine sequences")],
+                             3 * ["skipped"])
+            self.assertIn("batch_size = 1", document["whole_because"])
+
+
 class FreezeTest(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp()

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/types/span.h"
 #include "base/status.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "ir/declared_sizes.h"
+#include "proof/graphs/frozen_sizes.h"
 #include "proof/prove/prove_conversion.h"
 #include "verify/inputs/ledger.h"
 #include "verify/inputs/relation_check.h"
@@ -140,6 +143,22 @@ LayerVerdict VerdictOf(const PieceClass& c) {
   return verdict;
 }
 
+// Returns the first size to which the whole models are restricted and a piece of them is not, since
+// the input that declares its number is in another piece: "batch = 1". The plans of the piece would
+// run sizes that the verdict says nothing of. Empty: there is none.
+std::string FirstOpen(absl::Span<const NamedSize> frozen, const ModelPiece& piece) {
+  if (frozen.empty()) return {};
+  const NamesOfSizes names = NamesOfSizesIn(piece.before.proto->graph());
+  const auto own = FrozenSizesOf(*piece.before.proto, *piece.after.proto, piece.relation);
+  for (const NamedSize& size : frozen) {
+    if (!names.contains(size.name) || std::find(own.begin(), own.end(), size) != own.end()) {
+      continue;
+    }
+    return fmt::format("{} = {}", size.name, size.size);
+  }
+  return {};
+}
+
 }  // namespace
 
 absl::StatusOr<std::optional<VerifyReport>> VerifyByLayer(
@@ -170,11 +189,16 @@ absl::StatusOr<std::optional<VerifyReport>> VerifyByLayer(
     *why = "the models have few layers";
     return std::nullopt;
   }
+  const std::vector<NamedSize> frozen = FrozenSizesOf(*before.proto, *after.proto, relation);
   std::vector<Proof> proofs(classes->size());  // by class
   for (size_t k = 0; k < proofs.size(); ++k) {
     const PieceClass& c = (*classes)[k];
     if (c.same_nodes) continue;
     const ModelPiece& piece = c.piece;
+    if (const std::string open = FirstOpen(frozen, piece); !open.empty()) {
+      *why = fmt::format("{}, which {} alone does not show", open, piece.name);
+      return std::nullopt;
+    }
     proofs[k] = ProveConversion(*piece.before.proto, *piece.after.proto, piece.relation);
     if (HoldsWhole(proofs[k])) continue;
     *why = fmt::format("what is proved of the whole models is not proved of {} alone", piece.name);
