@@ -29,8 +29,8 @@ class BoundsTest(unittest.TestCase):
                 model.CopyFrom(source)
                 values = ["inner", *[f"end{k}" for k in range(1, len(names))], logits]
                 for k, name in enumerate(names):
-                    model.graph.node.append(
-                        onnx.helper.make_node(name, [values[k]], [values[k + 1]], name=f"{name}_end"))
+                    model.graph.node.append(onnx.helper.make_node(
+                        name, [values[k]], [values[k + 1]], name=f"{name}_end"))
                 onnx.save(model, path)
                 done("convert", path, "-o", out)
                 record = tool("record", path, out, "-o", out.with_suffix(""), "--lengths", "16")
@@ -44,7 +44,8 @@ class BoundsTest(unittest.TestCase):
                 last.output[list(last.output).index(logits)] = "nearly"
                 factor = onnx.numpy_helper.from_array(np.array(1.01, np.float32), "factor")
                 wrong.graph.initializer.append(factor)
-                wrong.graph.node.append(onnx.helper.make_node("Mul", ["nearly", "factor"], [logits]))
+                wrong.graph.node.append(
+                    onnx.helper.make_node("Mul", ["nearly", "factor"], [logits]))
                 onnx.save(wrong, out)
                 for command in (("record", path, out, "-o", out.with_suffix(""), "--force"),
                                 ("verify", path, out)):

@@ -205,8 +205,8 @@ class Lists(Case):
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(GOOD, path)
         (self.dir / "in" / "b.onnxtxt").write_text("<ir_version: 10>")
-        source = self.list_of("in/b.onnxtxt", "in/a.kv.json/m.onnx", "in/a.onnx", "in/b.onnx/m.onnx",
-                              "in/b.onnx-2/m.onnx")
+        source = self.list_of("in/b.onnxtxt", "in/a.kv.json/m.onnx", "in/a.onnx",
+                              "in/b.onnx/m.onnx", "in/b.onnx-2/m.onnx")
         done = self.run_fleet(0, "convert", self.dir / "in", "-o", self.out)
         self.assertEqual(len(results(self.out)), 6)
         for name in ("index.html", "results.jsonl"):

@@ -139,13 +139,14 @@ class Pairs(Case):
                 self.assertTrue(verdict["reason"].startswith(document["property"]["code"]))
 
     def test_a_limit_of_its_own_is_no_finding(self):
-        """Too little memory or time for the models themselves is said, whatever it makes of them."""
+        """Too little memory or time for the models is said, whatever it makes of them."""
         refused = MODELS / "neg_concat_reversed_ts" / "model.onnx"
         pair = (self.before, self.after)
         for models, flag, value, keep in (
                 (pair, "--memory", 0.01, "inconclusive"), (pair, "--memory", 0.02, "inconclusive"),
                 (pair, "--memory", 0.007, "crash"), (pair, "--memory", 0.002, "crash"),
-                ([self.before], "--memory", 0.008, "crash"), ([refused], "--memory", 0.002, "KV203"),
+                ([self.before], "--memory", 0.008, "crash"),
+                ([refused], "--memory", 0.002, "KV203"),
                 ([refused], "--timeout", 0.001, "KV203")):
             with self.subTest(models=models, flag=flag, value=value):
                 document, said = self.reduce(*models, flag, value, "--keep", keep, code=3)
