@@ -25,6 +25,10 @@ struct Axis {
   Extent extent = Extent::kStatic;
   int64_t value = 1;    // of kStatic the length, of kBatch the rows per sequence; else unused
   bool settled = true;  // false: `value` is a guess
+  // Of kStatic: the name of a length that no step determines, for example how many tokens an
+  // encoder read; "input[axis]" if the source gives it no name. Empty: the source declares the
+  // number.
+  std::string free_length = {};
 };
 
 enum class Meaning {

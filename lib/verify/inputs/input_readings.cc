@@ -43,8 +43,10 @@ std::vector<Axis> InputReader::AxisOptions(const std::string& name, const Dims& 
     if (last) return {{Extent::kKeys, 0}, {Extent::kTokens, 0}};
     return {{Extent::kTokens, 0}, {Extent::kStatic, 1}};
   }
-  if (!last || first) return {{Extent::kStatic, kUnknownLength}};
-  return {{Extent::kStatic, kUnknownLength}, {growing_ ? Extent::kKeys : Extent::kSlots, 0}};
+  const Axis free = {Extent::kStatic, kUnknownLength, true,
+                     dim.param.empty() ? fmt::format("{}[{}]", name, k) : dim.param};
+  if (!last || first) return {free};
+  return {free, {growing_ ? Extent::kKeys : Extent::kSlots, 0}};
 }
 
 std::vector<Axis> InputReader::StaticOptions(int64_t value, const Dims& dims, size_t k, bool whole,

@@ -190,17 +190,17 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
-  // Plans for a threshold c: steps behind c - 2 to c + 1 tokens and, if c is small, steps of about
-  // c new tokens and of about c sequences.
+  // Plans for a threshold c: steps behind c - 2 to c + 5 tokens, one of them of several tokens;
+  // and, if c is small, steps of about c new tokens and of about c sequences.
   void Near(int64_t c) {
     const std::string name = fmt::format("around {}", c);
     const int64_t step = l_.tokens.value_or(1);
-    Plan plan = Extra(name, fmt::format("a past of {} to {} tokens", PastOf(c - 2), c + 1),
-                      l_.batch.value_or(1), PastOf(std::max<int64_t>(0, c - 2)),
-                      std::vector<int64_t>(4, step));
+    Plan plan =
+        Extra(name, fmt::format("pasts from {} tokens on", PastOf(c - 2)), l_.batch.value_or(1),
+              PastOf(std::max<int64_t>(0, c - 2)), {step, Chunk(4), step, step});
     plan.covers = fmt::format("steps of {} tokens or more are not run", c);
     plans_.push_back(std::move(plan));
-    constexpr int64_t kMostTokens = 600, kMostSequences = 16;
+    constexpr int64_t kMostTokens = 2100, kMostSequences = 16;
     if (c <= kMostTokens && !l_.tokens && (l_.prefill || !one_by_one())) {
       std::vector<int64_t> lengths =
           one_by_one() ? std::vector<int64_t>{c} : std::vector<int64_t>{c - 1, c, c + 1};

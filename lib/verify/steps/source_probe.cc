@@ -1,6 +1,8 @@
 #include "verify/steps/source_probe.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -168,12 +170,35 @@ class Prober {
       }
       for (int64_t tokens : lengths) {
         if (!Settle(tokens, &why)) continue;
+        TellFreeLengthsApart(tokens);
         if (b != batches.front()) facts_.batch = b;
         return absl::OkStatus();
       }
     }
     return absl::FailedPreconditionError("no reading of the source's inputs makes it append: " +
                                          why);
+  }
+
+  // Gives each free length a number of its own, where the source runs with it.
+  void TellFreeLengthsApart(int64_t tokens) {
+    constexpr size_t kMostLengths = 16;
+    std::map<std::string, std::vector<Axis*>> free;
+    for (auto& [name, input] : stimulus_.interface().inputs) {
+      for (Axis& axis : input.readings[input.chosen].axes) {
+        if (!axis.free_length.empty()) free[axis.free_length].push_back(&axis);
+      }
+    }
+    int64_t others = 0;
+    for (const auto& [name, axes] : free) {
+      if (static_cast<size_t>(others) == kMostLengths) break;
+      const int64_t shared = axes.front()->value;
+      for (Axis* axis : axes) axis->value = shared + others;
+      if (others == 0 || Runs(PastFor(tokens), tokens)) {
+        ++others;
+        continue;
+      }
+      for (Axis* axis : axes) axis->value = shared;
+    }
   }
 
   bool Settle(int64_t tokens, std::string* why) {

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "ir/graph.h"
 
 namespace kvlift {
@@ -33,10 +35,44 @@ bool IsMeant(std::string_view op, int operand) {
                       "OneHot", "ConstantOfShape"});
 }
 
+bool IsIntegerType(int32_t type) {
+  return type == TensorProto::INT64 || type == TensorProto::INT32 || type == TensorProto::UINT64 ||
+         type == TensorProto::UINT32 || type == TensorProto::INT16 || type == TensorProto::UINT16;
+}
+
+// Returns the smallest whole number that the type does not hold; 0 for types that hold all that
+// lengths and positions may be, and for types that hold no numbers.
+int64_t FirstNumberLost(int64_t type) {
+  switch (type) {
+    case TensorProto::FLOAT16:
+      return 2049;
+    case TensorProto::BFLOAT16:
+      return 257;
+    case TensorProto::FLOAT8E4M3FN:
+    case TensorProto::FLOAT8E4M3FNUZ:
+      return 17;
+    case TensorProto::FLOAT8E5M2:
+    case TensorProto::FLOAT8E5M2FNUZ:
+      return 9;
+    case TensorProto::INT8:
+      return 128;
+    case TensorProto::UINT8:
+      return 256;
+    case TensorProto::INT16:
+      return 32768;
+    case TensorProto::UINT16:
+      return 65536;
+    default:
+      return 0;
+  }
+}
+
 class Collector {
  public:
   explicit Collector(const onnx::ModelProto& model) { Read(model.graph()); }
   const std::set<int64_t>& numbers() const { return numbers_; }
+  // How often whole numbers are cast to types, by the smallest number that the type does not hold.
+  const std::map<int64_t, int>& casts() const { return casts_; }
 
  private:
   void Read(const onnx::GraphProto& graph) {
@@ -46,6 +82,7 @@ class Collector {
       if (const auto* value = FindAttribute(node, "value"))
         constants_[node.output(0)] = &value->t();
     }
+    TakeWholeNumbers(graph);
     for (const NodeProto& node : graph.node()) {
       for (int k = 0; k < node.input_size(); ++k) Look(node, k);
       for (const auto& attribute : node.attribute()) {
@@ -55,6 +92,42 @@ class Collector {
           for (int64_t v : attribute.ints()) Add(static_cast<double>(v));
           if (attribute.type() == onnx::AttributeProto::FLOAT) Add(attribute.f());
         }
+      }
+    }
+  }
+
+  // Finds the values that hold whole numbers by their type, or because they are moved or added
+  // from such values, and counts their casts. Nodes stand in topological order.
+  void TakeWholeNumbers(const onnx::GraphProto& graph) {
+    const auto declare = [&](const onnx::ValueInfoProto& value) {
+      if (IsIntegerType(value.type().tensor_type().elem_type())) whole_.insert(value.name());
+    };
+    for (const auto& value : graph.input()) declare(value);
+    for (const auto& value : graph.value_info()) declare(value);
+    for (const auto& [name, tensor] : constants_) {
+      if (IsIntegerType(tensor->data_type())) whole_.insert(name);
+    }
+    for (const NodeProto& node : graph.node()) {
+      const std::string& op = node.op_type();
+      if (node.input_size() == 0 || node.output_size() == 0) continue;
+      if (IsOneOf(op, {"Shape", "Size", "ArgMax", "ArgMin", "NonZero"})) {
+        whole_.insert(node.output(0));
+        continue;
+      }
+      const bool first = whole_.contains(node.input(0));
+      if (op == "Cast" && first) {
+        const auto* to = FindAttribute(node, "to");
+        const int64_t lost = to == nullptr ? 0 : FirstNumberLost(to->i());
+        if (lost > 0) ++casts_[lost];
+        whole_.insert(node.output(0));
+      } else if (first && IsOneOf(op, {"Identity",  "Reshape",   "Unsqueeze", "Squeeze", "Expand",
+                                       "Transpose", "Slice",     "Gather",    "Flatten", "Tile",
+                                       "ReduceSum", "ReduceMax", "ReduceMin", "CumSum",  "Range",
+                                       "Add",       "Sub",       "Mul",       "Max",     "Min",
+                                       "Concat",    "Neg",       "Clip"})) {
+        whole_.insert(node.output(0));
+      } else if (op == "Where" && node.input_size() > 1 && whole_.contains(node.input(1))) {
+        whole_.insert(node.output(0));
       }
     }
   }
@@ -105,7 +178,9 @@ class Collector {
   }
 
   absl::flat_hash_map<std::string, const TensorProto*> constants_;
+  absl::flat_hash_set<std::string> whole_;
   std::set<int64_t> numbers_;
+  std::map<int64_t, int> casts_;
 };
 
 }  // namespace
@@ -116,6 +191,17 @@ std::vector<int64_t> UnmatchedNumbers(const onnx::ModelProto& before,
   std::vector<int64_t> unmatched;
   std::set_symmetric_difference(a.numbers().begin(), a.numbers().end(), b.numbers().begin(),
                                 b.numbers().end(), std::back_inserter(unmatched));
+  return unmatched;
+}
+
+std::vector<int64_t> UnmatchedCasts(const onnx::ModelProto& before, const onnx::ModelProto& after) {
+  const Collector a(before), b(after);
+  std::map<int64_t, int> more = b.casts();
+  for (const auto& [lost, count] : a.casts()) more[lost] -= count;
+  std::vector<int64_t> unmatched;
+  for (const auto& [lost, count] : more) {
+    if (count != 0) unmatched.push_back(lost);
+  }
   return unmatched;
 }
 

@@ -1,0 +1,155 @@
+// LIBS: verify
+// Wrong models that differ only at sizes which small steps do not have.
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "contract/manifest.h"
+#include "contract/words.h"
+#include "gtest/gtest.h"
+#include "onnxio/model/model.h"
+#include "verify/judge/verify.h"
+#include "verify/steps/thresholds.h"
+
+namespace kvlift {
+namespace {
+
+constexpr char kNew[] =
+    R"(<float[3,4] table = {0.9,-1.2,0.3,1.7, -1.4,0.8,1.6,-0.2, 1.3,-0.9,0.5,1.8},
+ float[4] wk = {1.5,-0.7,0.9,1.1}, float[4] wv = {-0.5,1.2,0.8,-1.6}, int64[1] one = {1},
+ int64[2] sides = {1, 3}, int64 zero = {0}, int64 step = {1}>)"
+    R"({
+  x = Gather (table, ids)
+  k = Mul (x, wk)
+  v = Mul (x, wv)
+  key = Unsqueeze (k, one)
+  value = Unsqueeze (v, one)
+  query = Unsqueeze (x, one)
+)";
+
+constexpr char kEnd[] = R"(
+  y_3 = Squeeze (y, one)
+  length = Cast <to = 1> (shape)
+  logits = Add (y_3, length)
+})";
+
+Model Parse(const std::string& text) {
+  auto proto = ParseModelText(text);
+  EXPECT_TRUE(proto.ok()) << proto.status();
+  Model model;
+  if (proto.ok()) model.proto = std::make_shared<const onnx::ModelProto>(*std::move(proto));
+  return model;
+}
+
+// `notes` and `marks` have lengths of their own, and the logits count those of `counted`.
+Model Before() {
+  return Parse(std::string(R"(<ir_version: 10, opset_import: ["" : 24]>
+g (int64[B,S] ids, float[B,1,P,4] pk, float[B,1,P,4] pv, float[N] notes, float[C] marks)
+  => (float[B,S,4] logits, float[B,1,T,4] nk, float[B,1,T,4] nv)
+)") + kNew + R"(
+  y, nk, nv = Attention <is_causal = 1> (query, key, value, , pk, pv)
+  shape = Shape (notes)
+)" + kEnd);
+}
+
+// The rows that a right model computes.
+constexpr char kRows[] = "row = Add (first, place)";
+
+// `rows` makes `row`, int64 [S] or [B, S], from `place`, the numbers of the new tokens in the step,
+// and `at`; a query sees the slots up to its row.
+Model After(const std::string& rows, const std::string& counted = "notes") {
+  return Parse(std::string(R"(<ir_version: 12, opset_import: ["" : 24]>
+g (int64[B,S] ids, float[B,1,M,4] pk, float[B,1,M,4] pv, int64[B] at, float[N] notes,
+   float[C] marks)
+  => (float[B,S,4] logits, float[B,1,M,4] nk, float[B,1,M,4] nv)
+)") + kNew + R"(
+  nk = TensorScatter <axis = 2> (pk, key, at)
+  nv = TensorScatter <axis = 2> (pv, value, at)
+  news = Shape <start = 1, end = 2> (ids)
+  nonpad = Add (at, news)
+  count = Squeeze (news)
+  place = Range (zero, count, step)
+  first = Unsqueeze (at, one)
+  slots = Shape <start = 2, end = 3> (pk)
+  slots_0 = Squeeze (slots)
+  column = Range (zero, slots_0, step)
+)" + rows + R"(
+  row_4 = Unsqueeze (row, sides)
+  sees = GreaterOrEqual (row_4, column)
+  y = Attention (query, nk, nv, sees, , , nonpad)
+  shape = Shape ()" +
+               counted + ")" + kEnd);
+}
+
+Manifest Relation() {
+  Manifest m;
+  for (const CacheRole role : {CacheRole::kKey, CacheRole::kValue}) {
+    const std::string word(WordOf(role)), letter = word.substr(0, 1);
+    ManifestCache c;
+    c.id = "0." + word;
+    c.role = role;
+    c.input = "p" + letter;
+    c.output = "n" + letter;
+    c.dtype = "float32";
+    c.layout = "BNSD";
+    c.alias = CacheAlias::kSafe;
+    c.source = {c.input, c.output, UpdateKind::kConcat, "BNSD", 2, true, {}};
+    m.caches.push_back(c);
+    m.inputs.push_back({c.input, CacheInput{c.id}});
+    m.outputs.push_back({c.output, CacheOutput{c.id}});
+  }
+  for (const char* name : {"ids", "notes", "marks"}) m.inputs.push_back({name, SameInput{}});
+  m.inputs.push_back({"at", ControlInput{ControlValue::kPastLength, "int64", {"B"}}});
+  m.outputs.push_back({"logits", SameOutput{}});
+  return m;
+}
+
+// Rows that went through a type, as positions in the buffer or as places in the step.
+std::string PositionsThrough(int type) {
+  return "all = Add (first, place) some = Cast <to = " + std::to_string(type) +
+         "> (all) row = Cast <to = 7> (some)";
+}
+std::string PlacesThrough(int type) {
+  return "some = Cast <to = " + std::to_string(type) +
+         "> (place) whole = Cast <to = 7> (some) row = Add (first, whole)";
+}
+
+class RowsThroughAType : public testing::TestWithParam<int> {};
+
+TEST_P(RowsThroughAType, DifferFromTheFirstNumberThatItLoses) {
+  for (const std::string& rows : {PositionsThrough(GetParam()), PlacesThrough(GetParam())}) {
+    const auto report = Verify(Before(), After(rows), Relation(), {});
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->verdict, VerdictKind::kDifferent) << rows << "\n" << report->reason;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, RowsThroughAType,
+                         testing::Values(onnx::TensorProto::FLOAT16, onnx::TensorProto::BFLOAT16,
+                                         onnx::TensorProto::UINT8, onnx::TensorProto::INT8));
+
+TEST(OtherSizesTest, WholeRowsAreRight) {
+  const auto report = Verify(Before(), After(kRows), Relation(), {});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(Accepts(report->verdict, Accept::kTested)) << report->reason;
+}
+
+TEST(OtherSizesTest, LengthsOfDifferentNamesAreToldApart) {
+  const auto report = Verify(Before(), After(kRows, "marks"), Relation(), {});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->verdict, VerdictKind::kDifferent) << report->reason;
+}
+
+TEST(ThresholdsTest, CastsCountWhereOneModelHasMoreOfThem) {
+  const Model plain = After(kRows), half = After(PositionsThrough(onnx::TensorProto::FLOAT16));
+  EXPECT_EQ(UnmatchedCasts(*plain.proto, *half.proto), std::vector<int64_t>{2049});
+  EXPECT_EQ(UnmatchedCasts(*half.proto, *plain.proto), std::vector<int64_t>{2049});
+  EXPECT_TRUE(UnmatchedCasts(*half.proto, *half.proto).empty());
+  EXPECT_TRUE(UnmatchedNumbers(*plain.proto, *half.proto).empty());
+}
+
+}  // namespace
+}  // namespace kvlift
