@@ -309,22 +309,25 @@ class PlanDescriber {
   }
 
   std::string Rows(const NewRows& rows) const {
-    return std::visit(Overloaded{[&](const RowsInTargetLayout& r) {
-                                   return of_.Name(r.value) + ", in the result's layout";
-                                 },
-                                 [&](const RowsInSourceLayout& r) { return of_.Name(r.value); },
-                                 [&](const StackedRows& r) {
-                                   std::vector<std::string> names;
-                                   for (ValueId part : r.parts) names.push_back(of_.Name(part));
-                                   return fmt::format("{}, stacked", fmt::join(names, ", "));
-                                 },
-                                 [&](const DrawnRows& r) { return of_.Text(r.rows.element); },
-                                 [&](const WidenedRows& r) {
-                                   return fmt::format("{}, {} cast to {}", of_.Text(r.rows.element),
-                                                      ElementTypeName(r.rows.elem_type),
-                                                      ElementTypeName(r.elem_type));
-                                 }},
-                      rows);
+    return std::visit(
+        Overloaded{[&](const RowsInTargetLayout& r) {
+                     return of_.Name(r.value) + ", in the result's layout";
+                   },
+                   [&](const RowsInSourceLayout& r) { return of_.Name(r.value); },
+                   [&](const StackedRows& r) {
+                     std::vector<std::string> names;
+                     for (ValueId part : r.parts) names.push_back(of_.Name(part));
+                     return fmt::format("{}, stacked", fmt::join(names, ", "));
+                   },
+                   [&](const DrawnRows& r) { return of_.Text(r.rows.element); },
+                   [&](const WidenedRows& r) {
+                     const auto* v = std::get_if<ValueId>(&r.narrow);
+                     const std::string narrow =
+                         v != nullptr ? of_.Name(*v)
+                                      : of_.Text(std::get<sym::Emitter::Request>(r.narrow).element);
+                     return fmt::format("{}, cast to {}", narrow, ElementTypeName(r.elem_type));
+                   }},
+        rows);
   }
 
   static std::string Keys(const KeysRead& keys) {

@@ -69,9 +69,13 @@ absl::StatusOr<std::string> CacheEmitter::Rows(const PlannedCache& cache, const 
 }
 
 absl::StatusOr<std::string> CacheEmitter::Widened(const WidenedRows& rows) {
-  KV_ASSIGN_OR_RETURN(const std::string narrow, s_.emitter.Tensor(rows.rows));
-  const auto axis = static_cast<size_t>(rows.axis);
-  KV_ASSIGN_OR_RETURN(const std::string length, s_.emitter.Dim(rows.rows.shape[axis]));
+  KV_ASSIGN_OR_RETURN(
+      const std::string narrow,
+      std::visit(
+          Overloaded{[&](ValueId v) -> absl::StatusOr<std::string> { return s_.graph.name(v); },
+                     [&](const sym::Emitter::Request& r) { return s_.emitter.Tensor(r); }},
+          rows.narrow));
+  KV_ASSIGN_OR_RETURN(const std::string length, s_.emitter.Dim(rows.length));
   const std::string all = s_.nodes.Add(
       "Slice", {narrow, s_.nodes.Int64s({0}), length, s_.nodes.Int64s({rows.axis})}, "rounded");
   return s_.nodes.Add("Cast", {all}, "update", {MakeAttribute("to", int64_t{rows.elem_type})});

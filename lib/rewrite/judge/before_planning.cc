@@ -5,8 +5,10 @@
 #include <variant>
 
 #include "fmt/format.h"
+#include "ir/types.h"
 #include "rewrite/judge/shared_extents.h"
 #include "rewrite/plan/cross_token_ops.h"
+#include "rewrite/recognise/axis_letters.h"
 
 namespace kvlift::internal {
 namespace {
@@ -26,6 +28,28 @@ std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ResolvedOptions
     return MakeFinding(
         "KV252",
         fmt::format("needs caches of one capacity, found {} and {} slots", *common, slots->value()),
+        *a.graph, {update.node}, {update.pair.past});
+  }
+  return std::nullopt;
+}
+
+// Refuses caches that hold numbers of a narrower type than they declare, if their steps round other
+// sums than those of the source: buffers in which each sequence has a write index of its own, since
+// the source computes such sequences in another batch, and several caches in one tensor.
+std::optional<Finding> NarrowNumbersRound(const Analysis& a, const ResolvedOptions& options) {
+  if (options.rounding == Rounding::kFree) return std::nullopt;
+  for (const CacheUpdate& update : a.updates) {
+    const int32_t numbers = a.forms->NumbersOf(update.pair.past);
+    const int32_t declared = a.forms->ElementType(update.pair.past);
+    if (numbers == declared) continue;
+    const bool apart =
+        !update.grows() && sym::ContainsIndex(update.write_index(a.forms->pool()), 0);
+    if (!apart && !HasPackedAxes(update.layout)) continue;
+    return MakeFinding(
+        "KV248",
+        fmt::format("needs {} where {} numbers are in caches of {} (--rounding free converts them)",
+                    apart ? "one write index for all sequences" : "a tensor for each cache",
+                    ElementTypeName(numbers), ElementTypeName(declared)),
         *a.graph, {update.node}, {update.pair.past});
   }
   return std::nullopt;
@@ -75,6 +99,7 @@ std::optional<Finding> RefuseBeforePlanning(const Analysis& a,
                                             absl::Span<const PlannedCache> caches,
                                             const ResolvedOptions& options) {
   if (auto finding = CapacitiesDiffer(a, options)) return finding;
+  if (auto finding = NarrowNumbersRound(a, options)) return finding;
   if (auto finding = RingTooSmall(a, caches, options)) return finding;
   return ViewsReadInFull(a, options);
 }

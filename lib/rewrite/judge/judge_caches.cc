@@ -97,15 +97,23 @@ absl::StatusOr<NewRows> RowsOf(const PlanBasis& s, const PlannedCache& cache) {
     std::vector<ValueId> parts = FindParts(s, cache, cache.layout, cache.update_element, shape);
     if (!parts.empty()) return NewRows(StackedRows{std::move(parts), std::move(shape)});
   }
+  const int32_t numbers = s.forms.NumbersOf(cache.pair.past);
+  const int32_t declared = s.forms.ElementType(cache.pair.past);
+  if (numbers != declared) {
+    const ValueId narrow =
+        FindValue(s.forms, cache.pair.present, cache.update_element, shape, std::nullopt, numbers);
+    if (narrow != kNoValue) {
+      return NewRows(WidenedRows{narrow, cache.axis, cache.new_length, declared});
+    }
+  }
   DrawnRows drawn;
   drawn.rows.element = s.pool.Substitute(cache.update_element, s.extents.normal, sym::Facts{shape});
   drawn.rows.shape = std::move(shape);
-  drawn.rows.elem_type = s.forms.NumbersOf(cache.pair.past);
+  drawn.rows.elem_type = numbers;
   drawn.rows.role = "update";
   KV_RETURN_IF_ERROR(s.probe.Tensor(drawn.rows));
-  const int32_t declared = s.forms.ElementType(cache.pair.past);
-  if (drawn.rows.elem_type == declared) return NewRows(std::move(drawn));
-  return NewRows(WidenedRows{std::move(drawn.rows), cache.axis, declared});
+  if (numbers == declared) return NewRows(std::move(drawn));
+  return NewRows(WidenedRows{std::move(drawn.rows), cache.axis, cache.new_length, declared});
 }
 
 // Returns what is written instead of the past, if its sequences are reordered.

@@ -13,6 +13,7 @@
 #include "rewrite/judge/judge_attention.h"
 #include "rewrite/judge/judge_caches.h"
 #include "rewrite/judge/judge_storage.h"
+#include "rewrite/judge/lost_roundings.h"
 #include "rewrite/judge/mask_safety.h"
 #include "rewrite/judge/plan_basis.h"
 #include "rewrite/judge/rederive.h"
@@ -302,7 +303,12 @@ class SchemeJudge {
                             }},
                  write.index);
       if (const auto* drawn = std::get_if<DrawnRows>(&write.rows)) add_request(drawn->rows);
-      if (const auto* widened = std::get_if<WidenedRows>(&write.rows)) add_request(widened->rows);
+      if (const auto* widened = std::get_if<WidenedRows>(&write.rows)) {
+        add(s_.probe.InputsOfDim(widened->length));
+        if (const auto* rows = std::get_if<sym::Emitter::Request>(&widened->narrow)) {
+          add_request(*rows);
+        }
+      }
       add_request(write.reordered_past);
     }
     for (size_t k = 0; k < plan_.attention.size(); ++k) {
@@ -409,6 +415,10 @@ ConversionPlan MakePlan(const Analysis& a, const ResolvedOptions& options) {
   ConversionPlan plan = ChoosePlan(a, options);
   if (plan.refusal) return plan;
   if (auto finding = internal::PadsChangeRows(a, plan)) {
+    plan.refusal = PlanRefusal{PlanRefusal::Cause::kOption, *std::move(finding)};
+    return plan;
+  }
+  if (auto finding = internal::LosesRounding(a, plan)) {
     plan.refusal = PlanRefusal{PlanRefusal::Cause::kOption, *std::move(finding)};
     return plan;
   }

@@ -13,6 +13,12 @@ class StayingNodes {
  public:
   StayingNodes(const Analysis& analysis, const ConversionPlan& plan);
 
+  bool Contains(NodeId n) const { return nodes_.contains(n); }
+  // Returns true if the node is in the result and reads there what it reads at this operand in the
+  // source, or a view of it.
+  bool Keeps(NodeId n, int operand) const {
+    return nodes_.contains(n) && !rederived_.contains({n, operand});
+  }
   // Returns a node that reads rows of the past of a cache besides its update, as they are or in a
   // view; kNoNode if none does. A Shape of a buffer reads none.
   NodeId ReaderOfPast(const PlannedCache& cache) const;

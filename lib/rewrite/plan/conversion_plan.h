@@ -113,8 +113,10 @@ struct DrawnRows {
 // to the cache's type: ONNX Runtime may compute the narrower type in a wider one, and leaves out
 // two Casts that meet, and with them the rounding.
 struct WidenedRows {
-  sym::Emitter::Request rows;  // in the source's layout and the narrower type
+  // A value of the source, or nodes for the rows' expression; in the source's layout.
+  std::variant<ValueId, sym::Emitter::Request> narrow;
   int axis = 0;                // that of the tokens
+  sym::Expr length = nullptr;  // of the axis
   int32_t elem_type = 0;       // of the cache; onnx::TensorProto::DataType
 };
 using NewRows =
