@@ -21,7 +21,7 @@ std::string ToValidUtf8(std::string_view text);
 // Returns true if the whole text is well-formed UTF-8.
 bool IsValidUtf8(std::string_view text);
 
-// Returns the first `max_bytes` bytes of a text at most, cut between UTF-8 characters, followed by
+// Returns at most the first `max_bytes` bytes of a text, cut between UTF-8 characters, followed by
 // the number of bytes that were left out: "abc... (1048573 bytes more)". A text of up to
 // `max_bytes` bytes is returned unchanged.
 std::string Shorten(std::string_view text, size_t max_bytes);

@@ -20,10 +20,10 @@ struct FindingInfo {
   std::string_view remedy;   // what the user can do
 };
 
-// All codes, sorted by code.
+// Returns the entries of all codes, sorted by code.
 absl::Span<const FindingInfo> AllFindings();
 
-// nullptr if the table has no such code.
+// Returns the entry of a code; nullptr if the table has no such code.
 const FindingInfo* FindFinding(std::string_view code);
 
 // One occurrence: what was found, where. `text` says what the rule needs and what the graph has.

@@ -10,7 +10,7 @@
 
 namespace kvlift {
 
-// Lowers the limit to the physical memory of the machine. Keeps a limit that is lower already.
+// Lowers the limit to the physical memory of the machine. A limit that is already lower stays.
 void CapMemoryAtThatOfTheMachine();
 
 // While an object of this class exists, the process may allocate `more` bytes beyond what it has

@@ -1,4 +1,4 @@
-// The quoting of names of a model in YAML, beside those of base/escape.h.
+// Quotes text of a model for YAML. base/escape.h has the functions for the other formats.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace kvlift {
 
-// Returns a double-quoted YAML scalar in ASCII: quotes, backslashes, controls and everything
-// outside of ASCII are escapes of YAML 1.1 and 1.2, so that all readers give the text back. The
-// text must be valid UTF-8; each other byte becomes U+FFFD.
+// Returns a double-quoted YAML scalar in ASCII. Quotes, backslashes, control characters and all
+// characters outside ASCII become escapes that YAML 1.1 and 1.2 share, so that every reader gives
+// the text back. A byte that is not part of valid UTF-8 becomes U+FFFD.
 std::string QuoteYaml(std::string_view text);
 
 }  // namespace kvlift

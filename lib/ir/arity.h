@@ -1,6 +1,6 @@
-// Checks the numbers of inputs and outputs of nodes, so that code that reads a node later can rely
-// on the operands and results that its operator requires, and the attributes that are flags, which
-// runtimes read in different ways if they are neither 0 nor 1.
+// Checks that nodes have the inputs and outputs that their operators require, so that code which
+// reads a node can rely on them. Also checks that attributes which are flags are 0 or 1, since
+// runtimes read other values in different ways.
 #pragma once
 
 #include "absl/status/status.h"
@@ -11,9 +11,10 @@ namespace kvlift {
 // Checks every node of the main graph and of the bodies inside it (not of model-local functions)
 // whose operator ONNX defines: no required input or output is missing or omitted, and there are no
 // more of them than the imported version or the newest one allows. An operator that is newer than
-// the imported version is held to its newest text. Flags such as `keepdims`, also of ONNX Runtime's
-// operators, are 0 or 1. Returns InvalidArgument with the name of the node and the code KV026, or
-// KV032 for a flag, or with KV023 if the version of an opset import is negative or no int.
+// the imported version is checked against its newest schema. Flags such as `keepdims`, also of ONNX
+// Runtime's operators, are 0 or 1. Returns InvalidArgument with the name of the node and the code
+// KV026, or KV032 for a flag, or with KV023 if the version of an opset import is negative or does
+// not fit into an int.
 absl::Status CheckArity(const onnx::ModelProto& model);
 
 }  // namespace kvlift

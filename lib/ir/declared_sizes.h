@@ -1,4 +1,4 @@
-// The sizes that a model names (dim_param), and numbers for them.
+// Reads the symbolic sizes (dim_param) that a model declares, and replaces them by numbers.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,14 @@ struct NamedSize {
 
 using NamesOfSizes = absl::flat_hash_set<std::string>;
 
-// Returns the dim_params of graph inputs that name a size, as ONNX has it: any text does. The rest
-// are expressions, which exporters write for sizes that depend on others: texts with an operator
-// between a number, or a part that an input declares on its own, and another part ("P + S",
-// "past_sequence_length + 1"). "past-length" is a name if no input declares "past" or "length".
+// Returns the dim_params of graph inputs that are names and not expressions. A dim_param is an
+// expression if it contains an operator, and one of the parts between operators is a number or is
+// declared by an input on its own: "P + S", "past_sequence_length + 1". Exporters write such texts
+// for sizes that depend on others. "past-length" is a name if no input declares "past" or "length".
 NamesOfSizes NamesOfSizesIn(const onnx::GraphProto& graph);
 
-// Returns the texts between plus signs, without the blanks around them: one for a name.
+// Returns the summands of a dim_param, without the blanks around them: {"P", "S"} for "P + S", and
+// {"P"} for "P".
 std::vector<std::string> SummandsOf(const std::string& text);
 
 // Returns the largest number that an input or output of the graph declares for an axis; 0 if none

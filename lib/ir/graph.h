@@ -66,7 +66,7 @@ class Graph {
   NodeId producer(ValueId v) const { return values_[v].producer; }
   int output_index(ValueId v) const { return values_[v].output_index; }
   absl::Span<const Use> uses(ValueId v) const { return values_[v].uses; }
-  // True if the host can give v: also for an input whose initialiser is only its default.
+  // True if the host can feed v, also if an initialiser of the same name is its default value.
   bool is_graph_input(ValueId v) const { return values_[v].graph_input; }
   bool is_graph_output(ValueId v) const;
   // The type that the model declares for v: as graph input or output, in value_info, or as
@@ -116,8 +116,8 @@ std::string StringAttribute(const onnx::NodeProto& node, std::string_view name,
                             std::string_view fallback);
 std::vector<int64_t> IntsAttribute(const onnx::NodeProto& node, std::string_view name);
 
-// Returns the element type T (onnx::TensorProto::DataType) if all nodes that read elements of a
-// value are casts to T, behind Identity nodes or not. Shape and Size read none. Returns 0
+// Returns the element type T (onnx::TensorProto::DataType) if every node that reads elements of v,
+// directly or through Identity nodes, is a Cast to T. Shape and Size read no elements. Returns 0
 // otherwise.
 int32_t TypeOfAllCasts(const Graph& graph, ValueId v);
 

@@ -1,4 +1,4 @@
-// The nodes of a graph that runtimes run.
+// Finds the nodes of a graph that its outputs need.
 #pragma once
 
 #include "absl/container/flat_hash_set.h"
@@ -6,8 +6,8 @@
 
 namespace kvlift {
 
-// Returns the nodes that outputs of the graph depend on, also by what bodies capture. Runtimes
-// leave out the others.
+// Returns the nodes that an output of the graph depends on, captures by bodies included. A runtime
+// need not run the others.
 absl::flat_hash_set<NodeId> LiveNodes(const Graph& graph);
 
 }  // namespace kvlift

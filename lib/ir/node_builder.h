@@ -30,7 +30,7 @@ class NodeBuilder {
   NodeBuilder() = default;
   explicit NodeBuilder(const Graph& graph);
 
-  // The names of nodes that are added from here on start with "/kvlift/SCOPE/".
+  // Sets the scope of nodes that are added from now on: their names start with "/kvlift/SCOPE/".
   void set_scope(std::string scope) { scope_ = std::move(scope); }
 
   // Adds a node and returns the name of its only output. If an equal node was added before, returns
@@ -41,7 +41,8 @@ class NodeBuilder {
   void AddNamed(std::string_view op_type, const Inputs& inputs, std::string_view role,
                 const std::string& output, Attributes attributes = {});
 
-  // Returns the extent of one axis of `value`, as int64 [1].
+  // Adds nodes that compute the extent of one axis of `value`. Returns the name of the result,
+  // int64 [1].
   std::string Extent(const std::string& value, int64_t axis, std::string_view role);
 
   // Return the name of an initialiser with the given content. Equal initialisers are shared, also

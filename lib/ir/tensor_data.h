@@ -25,8 +25,9 @@ absl::StatusOr<std::vector<double>> ReadFloats(const onnx::TensorProto& tensor);
 // bits on. Returns InvalidArgument for strings, for more than one field with values, or if the
 // number of bytes is not what the type and the dims need.
 absl::StatusOr<std::string> InlineBytes(const onnx::TensorProto& tensor);
-// Returns the number of bytes of so many elements, rounded up. Returns InvalidArgument for types
-// without a fixed size, or if the number of elements or bytes is above 2^62.
+// Returns the number of bytes that `num_elements` elements take, rounded up. Returns
+// InvalidArgument for types without a fixed size, or if the number of elements or bytes is above
+// 2^62.
 absl::StatusOr<int64_t> ByteSize(int32_t elem_type, int64_t num_elements);
 
 // Returns an int64 tensor of shape `dims`; `values` are its elements in row-major order.

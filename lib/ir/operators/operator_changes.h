@@ -1,5 +1,5 @@
-// Operators of the default domain that compute something else in a later opset, under the same name
-// and with the same attributes.
+// Finds operators of the default domain that compute something else in another opset, although name
+// and attributes are the same.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace kvlift {
 
-// Returns true for both names of the default domain.
+// Returns true for "" and "ai.onnx", the two names of the default domain.
 bool IsDefaultDomain(const std::string& domain);
 
 // Returns true if the operator changed its meaning in an opset above `from`, up to `to`.

@@ -26,9 +26,9 @@ struct ElementwiseOperator {
   bool is_contrib = false;  // ONNX Runtime's domain com.microsoft, not the default domain
 };
 
-// All of them, sorted by name.
+// Returns all elementwise operators, sorted by name.
 absl::Span<const ElementwiseOperator> ElementwiseOperators();
-// Returns the entry for the operator of a node; null if it has none, or if its domain is another.
+// Returns the entry for the operator of a node; null if the table has none for its name and domain.
 // Operators of com.microsoft that have the name of an ONNX operator count as that one.
 const ElementwiseOperator* FindElementwise(const onnx::NodeProto& node);
 

@@ -13,10 +13,11 @@ namespace kvlift {
 // Called with the bytes written so far and the bytes in all.
 using WriteProgress = std::function<void(uint64_t done, uint64_t total)>;
 
-// Writes the pieces to the start of an empty file: it shares the blocks of a whole file where the
-// file system can, else lets the kernel copy, else writes from memory. Space is reserved first, so
-// that a full disk shows before the work. `shown` names the file in errors; `progress` may be null.
-// Fails as WriteFailed.
+// Writes the pieces to an empty file. A single piece that is a whole file shares its blocks
+// (FICLONE) where the file system can do that; large pieces of open files are copied by the kernel
+// (copy_file_range); all others are written from memory. Space is reserved first, so that a full
+// disk is detected before anything is copied. `shown` names the file in errors; `progress` may be
+// null. Fails as WriteFailed.
 absl::Status WritePieces(int fd, const std::vector<Piece>& pieces, const std::string& shown,
                          const WriteProgress& progress);
 

@@ -19,7 +19,8 @@ namespace kvlift {
 inline constexpr size_t kSpanBytes = 1024;
 inline constexpr size_t kIntegerSpanBytes = 64 * 1024;
 
-// The error (KV004) for a model whose external data has a location that only spans may have.
+// Returns InvalidArgument (KV004), for a model file whose external data has a location that only
+// spans may have.
 absl::Status ForgedSpan();
 
 struct ParsedModel {

@@ -1,4 +1,4 @@
-// Which versions of operator sets a model imports.
+// Makes the opset imports of a model unique.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,9 +6,10 @@
 
 namespace kvlift {
 
-// Removes imports that stand twice in the model or in one of its functions. Returns InvalidArgument
-// (KV023) if one of them imports a domain in two versions: tools and runtimes take the first, the
-// last or the highest. The domain "ai.onnx" is the default domain.
+// Removes repeated opset imports of the model and of each of its functions. Returns InvalidArgument
+// (KV023) if the model or a function imports a domain in two versions, because tools and runtimes
+// disagree about which one counts (the first, the last or the highest). The domain "ai.onnx" is the
+// default domain.
 absl::Status UniteImports(onnx::ModelProto* model);
 
 }  // namespace kvlift

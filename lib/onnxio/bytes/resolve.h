@@ -21,8 +21,8 @@ struct Resolved {
 // Opens and maps the data files and turns tensors into spans; small ones, and integers that ONNX's
 // shape inference may read, are copied into the model. Checks location, keys, length against type
 // and shape, and range against the size of the file. Tensors whose file does not exist stay as they
-// are. InvalidArgument for a refused reference (KV004 to KV006), OutOfRange if a limit or a file is
-// exceeded.
+// are. InvalidArgument for a refused reference (KV004 to KV006), OutOfRange if a limit is exceeded
+// or a tensor's range ends behind its file.
 absl::StatusOr<Resolved> ResolveExternalData(const std::vector<std::string>& folders,
                                              const DataPolicy& policy, const Limits& limits,
                                              onnx::ModelProto* model);

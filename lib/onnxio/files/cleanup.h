@@ -5,18 +5,20 @@
 
 namespace kvlift {
 
-// Installs handlers: SIGINT, SIGTERM and SIGHUP remove what is noted below, then end the process
-// in their default way. SIGBUS, which a mapped file raises that became shorter, ends it with exit
-// code 3 and a line on stderr (KV008). Call it once, early in main.
+// Installs signal handlers. SIGINT, SIGTERM and SIGHUP remove the files and folders of
+// NoteTemporary, then end the process in their default way. SIGBUS, which reading a mapped file
+// raises once the file has become shorter, removes them too and ends the process with exit code 3
+// and a line on stderr (KV008). Call it once, early in main.
 void CleanUpOnSignals();
 
-// Notes a file, or a folder, until ForgetTemporary gets the returned slot; returns -1 if there are
-// too many. Folders are removed after all files, and stay if they hold others. A signal handler
-// finds the whole path or nothing.
+// Registers a file or folder for removal. Returns a number for ForgetTemporary, or -1 if the path
+// is too long or too many are registered. Folders are removed after all files, and only if they are
+// empty by then. A signal handler sees the whole path or nothing.
 int NoteTemporary(const std::string& path);
 void ForgetTemporary(int slot);
 
-// Delays signals that would end the process, while one of these lives.
+// While an object of this class exists, SIGINT, SIGTERM and SIGHUP are delayed; the last object to
+// be destroyed lets them take effect.
 class HoldSignals {
  public:
   HoldSignals();

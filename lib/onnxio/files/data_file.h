@@ -37,7 +37,7 @@ struct DataPolicy {
   // Symbolic links may lead to a file below any of the folders, as in stores that link snapshots to
   // blobs. If false, no part of a location may be a link.
   bool links = true;
-  // Files that have several names (hard links) are read.
+  // True: a file that has several names (hard links) is accepted.
   bool hard_links = false;
 };
 

@@ -8,11 +8,12 @@
 
 namespace kvlift {
 
-// Returns true for the body of an operator of com.microsoft that kvlift knows and leaves in its
-// place, such as SkipLayerNormalization. Exporters add such bodies for runtimes without the
-// operator, and ONNX leaves it to runtimes which of the two they run. kvlift takes the node for the
-// operator and keeps the body in the model: a conversion has the same node with the same body, so
-// either choice of a runtime means the same in both models. The body must call no other function.
+// Returns true for a function that is the body of an operator of com.microsoft which kvlift knows
+// and leaves in its place, such as SkipLayerNormalization. Exporters add such bodies for runtimes
+// without the operator, and ONNX leaves it to runtimes which of the two they run. kvlift takes the
+// node for the operator and keeps the body in the model: a conversion has the same node with the
+// same body, so either choice of a runtime means the same in both models. The body must call no
+// other function.
 bool IsBodyOfOperator(const onnx::FunctionProto& function);
 
 // Returns InvalidArgument (KV007) for functions that call themselves, are defined twice, or have
@@ -22,9 +23,8 @@ bool IsBodyOfOperator(const onnx::FunctionProto& function);
 // Limits::call_depth, or inlining all of them would give more than Limits::nodes.
 absl::Status CheckCallDepth(const onnx::ModelProto& model, const Limits& limits);
 
-// Returns the function that a node calls, which defines the node's operator also if an operator of
-// the same name is known otherwise. Null if the model has no such function, and for
-// IsBodyOfOperator.
+// Returns the model-local function that a node calls; it takes precedence over an operator of the
+// same name. Null if the model has no such function, or if IsBodyOfOperator holds for it.
 const onnx::FunctionProto* FindFunction(const onnx::ModelProto& model, const onnx::NodeProto& node);
 
 // Writes the default attributes that a function declares to each call that omits them, since ONNX's

@@ -73,9 +73,9 @@ std::string PrintModelText(const onnx::ModelProto& model);
 absl::Status CheckModel(const onnx::ModelProto& model);
 // Returns the model with inferred value_info. InvalidArgument if strict shape inference fails.
 absl::StatusOr<onnx::ModelProto> InferShapes(const onnx::ModelProto& model);
-// Returns the model with all model-local functions inlined (ONNX's inliner) but those of
-// IsBodyOfOperator (functions.h). InvalidArgument if that fails, such as for functions of another
-// operator set version.
+// Returns the model with all model-local functions inlined (ONNX's inliner), except those for which
+// IsBodyOfOperator (functions.h) holds. InvalidArgument if that fails, such as for functions of
+// another operator set version.
 absl::StatusOr<onnx::ModelProto> InlineFunctions(const onnx::ModelProto& model);
 
 // Returns the bytes of a tensor. External data is read from a regular file inside `base_dir`.
