@@ -30,7 +30,7 @@ enum class AssumptionKind {
   kIntegerRange,  // integer arithmetic does not overflow its type
   kIndexRange,    // indices of a table lie within the table
   kFinite,        // values are finite
-  kNumberType,    // a cache holds numbers of a narrower type than its own
+  kNumberType,    // all numbers in a cache fit a narrower type than its own
   kScoreRange,    // no visible key of a query scores so low that hidden keys get weight
   kVisibleKey,    // every query sees at least one key
   kPadding,       // results for padding tokens are not compared
@@ -62,8 +62,9 @@ struct Assumption {
   friend bool operator==(const Assumption&, const Assumption&) = default;
 };
 
-// Returns the entry that a cache, named by its input in the source, holds numbers of a type that is
-// narrower than its own, such as "float16".
+// Returns the entry (kNumberType) that every number in a cache is one of the type `type`, such as
+// "float16", which is narrower than the cache's own. `input` names the cache by its input in the
+// source.
 Assumption NumbersOfCache(const std::string& input, std::string_view type);
 
 // A list of entries without duplicates, in the order in which they were added.

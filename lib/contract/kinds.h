@@ -55,7 +55,7 @@ constexpr bool HoldsScales(CacheRole role) {
          role == CacheRole::kKeyValueScale;
 }
 
-// Returns the role of the scales of a cache; the role itself if it is one of scales.
+// Returns the role of the scales that belong to a cache; a role of scales is returned unchanged.
 constexpr CacheRole ScalesOf(CacheRole role) {
   switch (role) {
     case CacheRole::kKey:
@@ -83,11 +83,11 @@ enum class UpdateKind {
   kConcat,         // behind the past, in a cache that grows
   kWindow,         // behind the past, of which the last rows are kept
   kScatter,        // ScatterND, ScatterElements or the like into a buffer
-  kSplice,         // Concat of a buffer's parts and the new rows
+  kSplice,         // Concat of slices of a buffer and the new rows
   kSelect,         // Where between a buffer and the new rows
   kBlend,          // sums and products of a buffer and the new rows with masks
   kShift,          // the buffer's rows move to the front, and the new rows come last
-  kFused,          // an operator that also attends
+  kFused,          // an attention operator that also writes the cache, such as GroupQueryAttention
   kTensorScatter,  // TensorScatter
 };
 
@@ -100,7 +100,7 @@ enum class CacheRead {
   kFull,    // all rows, with the valid length given beside them
 };
 
-// How it is known that a precondition holds.
+// How a precondition of the converted model is ensured.
 enum class PreconditionStatus {
   kProved,   // from the graphs
   kGuarded,  // an operator of the model fails where it does not hold
@@ -119,7 +119,7 @@ enum class ShortSteps {
   // The host puts padding tokens behind the real ones. Their rows lie behind the write index of the
   // next step, which overwrites them.
   kPadRight,
-  kNone,  // padding tokens would change what real tokens are given, or S is 1
+  kNone,  // padding tokens would change the results for real tokens, or S is 1
 };
 
 // What a companion model does with the rows of caches (maintenance/maintenance.h).
@@ -128,7 +128,7 @@ enum class CompanionStep {
   kKeep,     // rows are dropped, and the others move up
 };
 
-// Where a converted model gets the positions of new tokens from, once rows were dropped.
+// Where the positions of new tokens come from after a companion model has dropped rows.
 enum class PositionSource {
   // The host gives them. Stored rows keep the positions that they were made with, even if they
   // move.

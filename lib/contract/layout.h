@@ -12,7 +12,7 @@ namespace kvlift {
 // Returns the letters of each axis: {"B", "S", "ND"} for "BS(ND)". Returns an empty list if
 // parentheses are nested, unbalanced or empty. Does not check the letters.
 std::vector<std::string> AxesOfLayout(std::string_view layout);
-// Returns one letter per axis, for a group its last one: "BSD" for "BS(ND)".
+// Returns one letter per axis. A group is reduced to its last letter: "BSD" for "BS(ND)".
 std::string PlainLayout(std::string_view layout);
 
 }  // namespace kvlift

@@ -16,7 +16,8 @@
 
 namespace kvlift {
 
-// Fixes one axis of a tensor at one index, as where a tensor packs several caches.
+// Fixes one axis of a tensor at one index, such as the layer in a tensor that packs the caches of
+// all layers.
 struct Select {
   int64_t axis = 0;
   int64_t index = 0;
@@ -30,8 +31,8 @@ struct SourceCache {
   int64_t axis = 2;
   // True if the cache grows by the new tokens of each step; false for a buffer of fixed capacity.
   bool growing = true;
-  // Axes that are fixed at one index before the layouts are compared, as where one tensor packs
-  // keys and values; empty: the whole tensor.
+  // Axes that are fixed at one index before the layouts are compared, such as the one for keys and
+  // values in a tensor that packs both; empty: the cache is the whole tensor.
   std::vector<Select> select;
 };
 

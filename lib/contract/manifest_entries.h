@@ -79,8 +79,8 @@ struct ManifestOutput {
 // An input of the source that the converted model does not have.
 struct DroppedInput {
   std::string name;
-  // What the source is given there when both models are compared, in words for people if it is
-  // none of the known values. JSON key "requires".
+  // What the source is fed there when both models are compared; a string holds words for people,
+  // for values that have no enumerator. JSON key "requires".
   std::variant<AllElements, DroppedValue, std::string> given;
 };
 
@@ -95,7 +95,7 @@ const CacheOutput* AsCache(const ManifestOutput& output);
 
 bool IsCache(const ManifestInput& input);
 bool IsCache(const ManifestOutput& output);
-// Returns true if the source has the input, too: it is neither a control nor a cache.
+// Returns true if the source has a corresponding input: this one is neither a control nor a cache.
 bool IsOfBoth(const ManifestInput& input);
 // Returns true if both models are fed the same tensor here: the input is the same, or renamed.
 bool IsFedToBoth(const ManifestInput& input);
@@ -107,14 +107,14 @@ bool IsControl(const ManifestInput& input, ControlValue value);
 const std::string& NameInSource(const ManifestInput& input);
 const std::string& NameInSource(const ManifestOutput& output);
 
-// Returns the number that all elements of a dropped input are; nullopt if it is given otherwise.
+// Returns the number that all elements of a dropped input are; nullopt if it is fed anything else.
 std::optional<AllElements> AllOf(const DroppedInput& dropped);
-// Returns true if a dropped input is given this value.
+// Returns true if the source is fed this value at a dropped input.
 bool IsGiven(const DroppedInput& dropped, DroppedValue value);
 // Returns the text of the JSON key "requires" of a dropped input.
 std::string GivenText(const DroppedInput& dropped);
-// Returns a dropped input that is given what the text says: a known value if the text is its word,
-// else words for people.
+// Returns a dropped input whose `given` is what the text says: the enumerator whose word the text
+// is, else the text itself, as words for people.
 DroppedInput MakeDropped(std::string name, std::string text);
 
 }  // namespace kvlift

@@ -1,5 +1,6 @@
-// Whether a conversion excludes padding tokens, which would change the results of real tokens. The
-// manifest says so by a precondition, and the ledger by an entry that is not about one value.
+// Says whether a conversion excludes padding tokens, because they would change the results for real
+// tokens. The manifest then has a precondition about it, and the ledger an entry of kind kPadding
+// without a subject.
 #pragma once
 
 #include "contract/assumptions.h"

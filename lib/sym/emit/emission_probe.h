@@ -11,7 +11,7 @@
 
 namespace kvlift::sym {
 
-// Answers for an Emitter with the same bindings.
+// Answers as an Emitter with the same bindings would.
 class EmissionProbe {
  public:
   explicit EmissionProbe(Forms& forms) : forms_(forms) {}
@@ -23,18 +23,19 @@ class EmissionProbe {
     sources_[source] = std::move(wide_axes);
   }
 
-  // Return what Emitter::Dim and Emitter::Tensor would.
+  // Return the status of Emitter::Dim and Emitter::Tensor, and the result of
+  // Emitter::IsPerSequence.
   absl::Status Dim(Expr e) const;
   absl::Status Tensor(const Emitter::Request& request) const;
   bool IsPerSequence(Expr e) const;
 
-  // Return the graph inputs that the nodes read, also those of which they read the shape alone. A
-  // part that cannot be emitted counts as reading nothing.
+  // Return the graph inputs that the nodes read, also those of which they read the shape alone. An
+  // expression that cannot be emitted counts as reading nothing.
   std::vector<ValueId> InputsOfDim(Expr e) const;
   std::vector<ValueId> InputsOf(const Emitter::Request& request) const;
 
  private:
-  // An emission into nodes that nobody keeps.
+  // An emission whose nodes are thrown away.
   struct Trial {
     explicit Trial(const EmissionProbe& probe);
 

@@ -1,4 +1,5 @@
-// Turns expressions into nodes that compute them: the way back from sym/forms/forms.h.
+// Turns expressions (sym/expr/expr.h) into nodes that compute them; the reverse of
+// sym/forms/forms.h.
 #pragma once
 
 #include <string>
@@ -21,7 +22,7 @@ struct DimBinding {
 // The value that holds a source of loads (graph input, weight or kept value) in the new graph.
 struct SourceBinding {
   std::string value;  // its name in the new graph
-  // Axes that may be longer in the new graph than what is read of them; they are sliced first.
+  // Axes that may have more elements in the new graph than the loads read; they are sliced first.
   std::vector<int> wide_axes;
 };
 
@@ -29,16 +30,18 @@ class Emitter {
  public:
   Emitter(Forms& forms, NodeBuilder& builder) : forms_(forms), builder_(builder) {}
 
-  // Sets what a symbol or a source is in the new graph. A symbol without a binding is read from the
-  // shape of a graph input that declares it; a source without a binding keeps its name.
+  // Set the value that holds a symbol, or a source of loads, in the new graph. A symbol without a
+  // binding is read from the shape of a graph input that declares it; a source without a binding
+  // keeps its name.
   void BindDim(const DimSymbol& dim, DimBinding binding);
   void BindSource(ValueId source, SourceBinding binding);
 
-  // Returns the name of an int64 [1] value of a shape expression. Returns FailedPrecondition if a
-  // symbol has no binding and no graph input declares it, or if the symbol differs between
-  // sequences; Unimplemented as Tensor does.
+  // Adds nodes for a shape expression and returns the name of their result, int64 [1]. Returns
+  // FailedPrecondition if a symbol has no binding and no graph input declares it, or if the symbol
+  // differs between sequences; Unimplemented as Tensor does.
   absl::StatusOr<std::string> Dim(Expr e);
-  // Returns the name of an int64 [n] vector of n shape expressions. Fails as Dim does.
+  // Adds nodes for n shape expressions and returns the name of the vector of their results, int64
+  // [n]. Fails as Dim does.
   absl::StatusOr<std::string> DimVector(absl::Span<const Expr> dims);
 
   // A tensor of exactly `shape` and `elem_type` (onnx::TensorProto::DataType) whose element at
@@ -50,14 +53,15 @@ class Emitter {
     int32_t elem_type;
     int batch_axis = -1;
     std::string role;  // role of the nodes in their names, see ir/node_builder.h
-    // Conjuncts may guard what other conjuncts read: an index that may lie outside is then clamped.
+    // True: a conjunct of a predicate may be what keeps the indices in other conjuncts within their
+    // axes. All of them are evaluated, so indices that may lie outside are clamped.
     bool parts_guard = true;
-    // Axes of sources that may be longer in the new graph than what the element reads of them;
-    // they take the place of SourceBinding::wide_axes.
+    // By source: axes that may have more elements in the new graph than `element` reads. An entry
+    // replaces SourceBinding::wide_axes of that source.
     absl::flat_hash_map<ValueId, std::vector<int>> wide_axes = {};
   };
-  // Returns the name of the requested tensor. Returns Unimplemented, with the expression, if there
-  // are no nodes for it; FailedPrecondition as Dim does.
+  // Adds nodes for the requested tensor and returns its name. Returns Unimplemented, with the
+  // expression in the message, if no operators compute it; FailedPrecondition as Dim does.
   absl::StatusOr<std::string> Tensor(const Request& request);
 
   // Returns true if a symbol in e is bound to a value that differs between sequences.

@@ -48,7 +48,7 @@ class Emitter::Builder {
   absl::StatusOr<Piece> Compare(std::string_view op, Expr p);
   // Returns the type in which a comparison of p with 0 is computed if p reads real numbers; else 0.
   int32_t RealTypeOf(Expr p) const;
-  // Returns one side of such a comparison: a number that is read, or a constant.
+  // Returns one side of a comparison of real numbers: a number that is read, or a constant.
   absl::StatusOr<Piece> RealSide(absl::Span<const Term> terms, int32_t type);
   absl::Span<const int> WideAxes(ValueId source) const;
   absl::StatusOr<std::string> Source(Expr load);
@@ -66,7 +66,9 @@ class Emitter::Builder {
 
   Emitter& e_;
   const Request& r_;
-  int branches_ = 0;  // number of selects around the part that is being built
+  // The number of selects, and of conjunctions with parts_guard, around the part that is being
+  // built.
+  int branches_ = 0;
 };
 
 }  // namespace kvlift::sym

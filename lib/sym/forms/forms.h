@@ -41,8 +41,8 @@ inline constexpr int64_t kMostElements = int64_t{1} << 40;
 // Returns the limit for forms that this thread makes now: 2^20, unless a SizesUpTo raises it.
 int64_t MostSize();
 
-// While it lives, MostSize() is at least `size` in this thread. Models that declare larger sizes
-// than 2^20 are judged under it.
+// While an object of this class exists, MostSize() is at least `size` in this thread. It is needed
+// for models that declare sizes above 2^20.
 class SizesUpTo {
  public:
   explicit SizesUpTo(int64_t size);
@@ -126,8 +126,8 @@ class Forms {
   // larger ones.
   bool FitsInt64(Expr e, const Facts& facts);
 
-  // Where a host or a graph can read a symbol: an axis of a graph input, the first in file order of
-  // those that declare exactly this symbol. nullopt if no input declares it.
+  // Where a host or a graph can read the number of a symbol: the first axis of a graph input, in
+  // file order, that declares exactly this symbol. nullopt if no input declares it.
   struct DimOrigin {
     ValueId input;
     int axis;

@@ -138,7 +138,8 @@ class Engine {
   // Returns true for a number of the host that is clamped, or counted from the end of an axis if it
   // is negative; false for one of two constants.
   bool IsBound(Expr select);
-  bool Compares(Expr condition);       // by less-or-equal alone, numbers that the host gives
+  // Returns true if the condition only compares numbers that the host gives, by less-or-equal.
+  bool Compares(Expr condition);
   bool IsCompared(NodeId node) const;  // see FormsOptions
   // Replaces axes whose length a broadcast has fixed by that length.
   Expr WithTakenLengths(Expr e);
@@ -163,7 +164,7 @@ class Engine {
   absl::flat_hash_map<ValueId, int32_t> assumed_numbers_;
   NamesOfSizes named_dims_;
   absl::flat_hash_map<DimSymbol, Forms::DimOrigin> origins_;
-  // Axes that an input declares which is not integer or bool.
+  // Axes that an input declares whose type is neither an integer type nor bool.
   absl::flat_hash_set<DimSymbol> dims_of_reals_;
   absl::flat_hash_map<DimSymbol, Expr> taken_;  // axes whose length broadcasts have fixed
   absl::flat_hash_map<ValueId, bool> nonnegative_;
@@ -171,8 +172,9 @@ class Engine {
   Ranges ranges_{*this};
 };
 
-// What the function for an operator sees of its node. The function sets each output that it can. An
-// output that it does not set becomes opaque with the declared rank, or its rank is unknown.
+// The view of its node that the function for an operator has. The function sets each output that it
+// can. An output that it does not set becomes opaque with the declared rank, or its rank is
+// unknown.
 class OpContext {
  public:
   OpContext(Engine& engine, NodeId node) : engine_(engine), node_(node) {}

@@ -1,5 +1,5 @@
-// Which operators pass a value on unchanged. Recognition, proof and the companion models share this
-// one definition.
+// Says which operators pass a value on unchanged. Recognition, proof and the companion models share
+// this one definition.
 #pragma once
 
 #include <cstdint>
@@ -37,11 +37,12 @@ std::optional<PassedOperand> PassedThrough(Forms& forms, NodeId node);
 // Returns the operand that a node passes on with Fidelity::kExact; kNoValue if there is none.
 ValueId ExactOperand(Forms& forms, NodeId node);
 
-// Returns the value that Identity nodes hand on as v; v itself if none made it.
+// Returns the value that v is behind Identity nodes; v itself if no Identity makes it.
 ValueId Unrenamed(const Graph& graph, ValueId v);
 
-// Returns the graph inputs of a floating-point type that all nodes which read their numbers cast to
-// one narrower floating-point type, with that type (onnx::TensorProto::DataType).
+// Returns the graph inputs of a floating-point type whose elements only Casts to one narrower
+// floating-point type read, directly or through Identity nodes, each with that type
+// (onnx::TensorProto::DataType).
 absl::flat_hash_map<ValueId, int32_t> CastInputs(const Graph& graph);
 
 // Returns the caches that are declared with more bits than their numbers have, with the narrower

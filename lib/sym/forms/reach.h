@@ -1,4 +1,4 @@
-// Removes branches of selects that no index reaches.
+// Removes branches of selects that are taken at no index.
 #pragma once
 
 #include "sym/forms/forms_engine.h"

@@ -20,8 +20,9 @@ struct RowSoftmax {
 
 // Returns the softmax over the last axis that `node` gives: a Softmax, or a Div of e by the sum of
 // e over that axis, with e = Exp(x - ReduceMax(x)). Identity, Reshape and Expand may stand between
-// the sum and the Div. Returns nullopt for other nodes, and for Exp of scores whose maximum is not
-// taken off, which overflows where a softmax does not. Source: ONNX Softmax-13, ReduceSum-13.
+// the sum and the Div. Returns nullopt for other nodes, and for Exp of scores from which the
+// maximum is not subtracted, because it overflows where a softmax does not. Source: ONNX
+// Softmax-13, ReduceSum-13.
 std::optional<RowSoftmax> ReadRowSoftmax(Forms& forms, NodeId node);
 
 // Returns true for types (onnx TensorProto::DataType) in which weights of a softmax can be masked
@@ -38,8 +39,9 @@ struct Renormalised {
 
 // Reads an element of p * m / s, where m holds zeros and ones and s is the sum of p * m over the
 // last axis, and may be replaced by another number where it is 0. The quotient may stand in
-// Where(s > 0, ., 0). The products may be Where(c, p, 0). They have a type of KeepsSmallWeights.
-// facts: the extents of the indices in `element`. Returns nullopt for all other elements.
+// Where(s > 0, ., 0). The products may be Where(c, p, 0). Their type is one for which
+// KeepsSmallWeights holds. `facts` has the extents of the indices in `element`. Returns nullopt for
+// all other elements.
 std::optional<Renormalised> ReadRenormalised(Forms& forms, Expr element, const Facts& facts);
 
 }  // namespace kvlift::sym

@@ -1,5 +1,6 @@
-// Sums over an axis on which at most one element is 1 and all others are 0, as OneHot and Equal
-// make them: such a product picks rows, or writes them, and such a sum says whether there is a 1.
+// Products with one-hot tensors, in which at most one element along an axis is 1 and all others are
+// 0, as OneHot and Equal make them. A product that sums over that axis picks or writes rows; a sum
+// over it says whether there is a 1.
 #pragma once
 
 #include <functional>
@@ -27,15 +28,15 @@ std::optional<PlaceOfOne> FindPlaceOfOne(OpContext& c, Expr element, const Shape
 // ... of a product, at `along` on the axis that is summed.
 using OperandIndices = std::function<std::vector<Expr>(int operand, Expr along)>;
 
-// Sets output 0 of a product of two operands whose result has this shape, if one operand is one-hot
-// on the axis of `extent` elements that is summed and depends on an axis of the result: each
-// element is one of the other operand, which is assumed to be finite, or 0. Returns false if
-// neither is.
+// Sets output 0, of this shape, of a product of two operands, if one of them is one-hot along the
+// summed axis of `extent` elements and depends on an axis of the result. Each element is then an
+// element of the other operand, which is assumed to be finite, or 0. Returns false if neither
+// operand is one-hot.
 bool SetRowsOfOneHot(OpContext& c, const Shape& shape, Expr extent, const OperandIndices& indices);
 
-// Does this for a MatMul of operands of rank 2 or more.
+// Calls SetRowsOfOneHot for a MatMul of operands of rank 2 or more.
 bool SetRowsOfOneHotMatMul(OpContext& c, const Shape& shape);
-// Does this for a Gemm that is a plain product, of operands of rank 2.
+// Calls SetRowsOfOneHot for a Gemm of operands of rank 2 that is a plain product.
 bool SetRowsOfOneHotGemm(OpContext& c, const Shape& shape);
 
 }  // namespace kvlift::sym::internal

@@ -1,7 +1,8 @@
-// Names of sizes that operators make equal.
+// Finds names of sizes (dim_param) that operators make equal.
 //
-// Some exporters give each axis of each input a name of its own, although a ScatterND or a Concat
-// behind them runs with equal extents only. Knowing that restricts nothing that the model can do.
+// Some exporters give each axis of each input a name of its own, although a ScatterND or Concat
+// that reads them runs with equal extents only. One name for equal sizes excludes no step that the
+// model can run.
 #pragma once
 
 #include <string>
@@ -24,10 +25,10 @@ void RenameSizes(const SizeNames& names, onnx::GraphProto* graph);
 // declares. Returns an empty map if no two such sizes are made equal.
 SizeNames EqualNamesOf(const Forms& forms);
 
-// Returns new names for the rows of inputs [X, Y] that a Reshape to [B, -1] hands on, where B is
-// the size of another input: B for X, since X is B wherever Y is the length of a sequence. The
-// Reshape would take other matrices of as many elements as well, so a caller states that it takes
-// none. Names that inputs declare for other axes as well stay. Computes the forms of such results.
+// Finds inputs [X, Y] that a Reshape makes [B, X * Y div B], where B is a size that inputs declare,
+// and returns the new name B for X: X is B wherever Y is the length of a sequence. The Reshape also
+// takes inputs with another number of rows, so the caller has to state the assumption X = B. A name
+// X that inputs declare for any other axis stays. Computes the forms of the results of such nodes.
 SizeNames RowNamesOf(Forms& forms);
 
 }  // namespace kvlift::sym

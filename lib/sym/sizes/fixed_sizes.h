@@ -2,7 +2,7 @@
 //
 // Exporters leave names where a size is a constant: a past of shape [B, "heads", P, "size"] whose
 // new rows have 2 heads of 12 elements runs with heads = 2 and size = 12 alone, since Concat needs
-// equal extents on its other axes. Knowing the numbers restricts nothing that the model can do.
+// equal extents on its other axes. Declaring the numbers excludes no step that the model can run.
 #pragma once
 
 #include <vector>
