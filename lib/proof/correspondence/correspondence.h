@@ -1,6 +1,6 @@
-// Which element of the source an element of the converted model stands for, by what the manifest
-// says and by what the proof has shown so far. Sizes: correspondence_sizes.cc; sizes that inputs
-// declare: correspondence_declared.cc; elements: correspondence_translation.cc.
+// Maps elements of the converted model to the elements of the source that they equal, by the
+// manifest and by what the proof has shown so far. Sizes: correspondence_sizes.cc; sizes that
+// inputs declare: correspondence_declared.cc; elements: correspondence_translation.cc.
 //
 // The twin of a converted model's value is the source's value that it equals. Where a function
 // returns an expression, null means that the source has nothing that is known to correspond.
@@ -25,15 +25,16 @@ namespace kvlift {
 
 class Correspondence {
  public:
-  // `claims`: of the operators that AsPlain expanded in the source; they tell sizes as well.
+  // `claims`: the claims of the operators that AsPlain expanded in the source; they determine sizes
+  // as well.
   Correspondence(const GraphPair& pair, const Manifest& relation,
                  const std::vector<LengthClaim>& claims, const SourceCase& steps);
 
-  // P and S of the sequence at hand, S = new_tokens(); null if the source's caches do not tell
+  // P and S of the current sequence, S = new_tokens(); null if the source's caches do not determine
   // them.
   sym::Expr past() const { return past_; }
   sym::Expr new_tokens() const { return new_; }
-  // P + S; null if one of them is.
+  // P + S; null if P or S is null.
   sym::Expr total() const {
     return past_ == nullptr || new_ == nullptr ? nullptr : forms_.pool().Add(past_, new_);
   }
@@ -43,7 +44,8 @@ class Correspondence {
   // Returns true if the manifest says that a dimension of the converted model is the number of
   // sequences.
   bool IsOnePerSequence(const sym::DimSymbol& size) const { return per_sequence_.contains(size); }
-  // The number of the sequence that element i0, i1, ... of a value of this shape belongs to:
+  // Returns the number of the sequence that element i0, i1, ... of a value of this shape belongs
+  // to:
   // i0 div r if the first axis has B * r elements, and i0 otherwise. Null if the converted model
   // computes r from the lengths of its sequences, which may differ.
   sym::Expr SequenceOf(absl::Span<const sym::Expr> shape, const sym::Facts& facts) const;
@@ -57,15 +59,16 @@ class Correspondence {
   sym::Expr SourceFits() const;
   // Returns true if the value is the past of a cache in the converted model.
   bool IsPast(ValueId after_past) const { return pasts_.contains(after_past); }
-  // The regions of a cache's rows, given its past in the converted model, if the rows are in other
-  // slots than in the source (proof/rows/shifts.h, proof/rows/rings.h). Null if they are in the
-  // same slots, or if their slots are not known.
+  // Returns the regions of the rows of a cache, named by its past in the converted model, if rows
+  // are in other slots than in the source (proof/rows/shifts.h, proof/rows/rings.h). Null if they
+  // are in the same slots, or if their slots are not known.
   const std::vector<MovedRows>* MovedOf(ValueId after_past) const;
-  // The same for the first such cache that an expression of the converted model reads.
+  // Returns MovedOf of the first cache with moved rows that `e`, an expression of the converted
+  // model, reads; null if it reads none.
   const std::vector<MovedRows>* MovedIn(sym::Expr e) const;
 
-  // Returns the elements of the claim's value minus the length that is claimed: 0 if the claim
-  // holds. Null if that is not known.
+  // Returns the difference between the elements of LengthClaim::value and the length that is
+  // claimed for them: 0 if the claim holds; null if a shape is not known.
   sym::Expr Beyond(const LengthClaim& claim) const;
 
   // Sets the twin of a converted model's value, how the two are the same, and what that rests on.
@@ -81,7 +84,7 @@ class Correspondence {
   // Says that the heads of a value's twin, which was set as [B, N, S, D], are on two axes in the
   // source: [B, N / G, G, S, D], with G = `groups`.
   void SplitHeads(ValueId after, int64_t groups) { split_[after] = groups; }
-  // Sets a twin that is [B, N, S, D] in one model and [B, S, N * D] in the other, with D = `size`.
+  // Sets a twin of which one model has [B, N, S, D] and the other [B, S, N * D], with D = `size`.
   void SetJoinedTwin(ValueId after, ValueId before, sym::Expr size, Grounds grounds);
   // Sets a twin that is [B, N / G, G * S, D] in the converted model and [B, S, N * D] in the
   // source.
@@ -102,8 +105,8 @@ class Correspondence {
   // sizes and `premises` hold for no small numbers, or if the source requires sizes to be equal
   // that differ in most steps.
   std::string Contradiction(absl::Span<const sym::Expr> premises) const;
-  // The source's value that a value stands for: the value itself if it is the source's, else its
-  // twin; kNoValue if it has none.
+  // Returns the source's value that equals `value`: `value` itself if it is the source's, else its
+  // twin; kNoValue if it has no twin.
   ValueId TwinOf(ValueId value) const;
 
   // Rewrites an element of the converted model in terms of the source's values, P and S, for
@@ -111,8 +114,8 @@ class Correspondence {
   // reads something that has no counterpart, such as the write index of another sequence, and if
   // `batch` is null. `facts` bounds the indices. Adds to TakeGrounds().
   sym::Expr Translate(sym::Expr e, sym::Expr batch, const sym::Facts& facts) const;
-  // The indices in the source's cache of the converted cache's element at `at`. Empty if
-  // `after_past` is the past of no cache or `at` has too few axes.
+  // Returns the indices, in the source's cache, of the element of the converted cache at `at`.
+  // Empty if `after_past` is the past of no cache or `at` has too few axes.
   std::vector<sym::Expr> SourcePlace(ValueId after_past, absl::Span<const sym::Expr> at) const;
   // Rewrites an extent of the converted model in terms of the source.
   sym::Expr Extent(sym::Expr e, sym::Expr batch) const;
@@ -196,7 +199,7 @@ class Correspondence {
   // The number of tokens that have left the windows; null if there are no windows.
   sym::Expr left_ = nullptr;
   // Sizes in the source's terms: its names for P, sizes that its operators force to be equal to
-  // others, and sizes of twins that only running the model tells.
+  // others, and sizes of twins that are known only when the model runs.
   absl::flat_hash_map<sym::DimSymbol, sym::Expr> sizes_;
   absl::flat_hash_map<ValueId, ControlValue> controls_;
   absl::flat_hash_map<ValueId, Past> pasts_;

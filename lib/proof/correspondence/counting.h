@@ -1,4 +1,5 @@
-// Position inputs that are assumed to count up from their first element.
+// Simplifies expressions under the assumption that position inputs count up from their first
+// element.
 #pragma once
 
 #include <string>

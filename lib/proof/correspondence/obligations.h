@@ -1,8 +1,9 @@
 // Writes what a proof rests on as problems for an SMT solver, so that others can check it. Each
 // equality of places, extents or masks that the proof took to hold becomes a script in SMT-LIB 2;
-// the solver's answer `unsat` confirms it. A fact that does not hold gives the equalities that
-// could not be shown, or, if it compares operators or constants, a proposition about which nothing
-// is known.
+// the solver's answer `unsat` confirms it. For a fact that does not hold, the scripts are the
+// equalities that could not be shown; if there are none, because the fact compares operators or
+// constants, the script negates a free proposition that is named after the fact, so that no solver
+// answers `unsat`.
 //
 // Indices and dimensions are integers. Tensors are uninterpreted functions of the indices. Division
 // rounds down.
@@ -34,8 +35,8 @@ class Obligations {
  public:
   // Adds an equality that was shown. `names` gives the tensors' names for comments; may be null.
   void Same(const EqualityClaim& claim, sym::Pool& pool, const Graph* names);
-  // Keeps an equality that was not shown until the fact that asked for it takes it. At most the
-  // last 8 are kept.
+  // Keeps an equality that was not shown, until TakeNotSeen is called for the fact that needed it.
+  // At most the last 8 are kept.
   void NotSeen(const EqualityClaim& claim, sym::Pool& pool, const Graph* names);
   // Returns the equalities kept by NotSeen as scripts, and forgets them.
   std::vector<std::string> TakeNotSeen();

@@ -2,10 +2,10 @@
 //
 // A converted model with one write index per sequence takes sequences of different lengths, and
 // padding tokens behind the shorter ones; the source runs once for each sequence alone. An input
-// of both is then the same tensor, apart from axes of sequences, of new tokens and of keys. That
-// needs every other axis to be of one size in all of these runs. For the output of an encoder it
-// is. For a mask it is an assumption, unless an operator of the source needs P + S columns: the
-// largest element of a mask's row may be that of a padding token.
+// that both models have is then fed the same elements in all of these runs, apart from its axes of
+// sequences, of new tokens and of keys. That is possible only if every other axis has one size in
+// all of them. The length of an encoder's output does. For the columns of a mask it is an
+// assumption, unless an operator of the source requires P + S of them.
 #pragma once
 
 #include <string>
@@ -23,8 +23,9 @@ struct InputAxis {
   int axis = 0;
 };
 
-// Returns the axes of inputs that nodes read and that are no caches, in the order of the inputs,
-// whose extents depend on a dimension that is neither B, P or S nor an extent of a cache.
+// Returns the axes whose extents depend on a dimension other than B, P, S and the extents of
+// caches, of those inputs of both models that a node reads and that are not caches, in the order of
+// the relation.
 std::vector<InputAxis> OtherDimensions(const GraphPair& pair, const Correspondence& twins,
                                        const Manifest& relation);
 

@@ -1,9 +1,10 @@
-// Shows that padding tokens behind a sequence do not change what the source gives its real tokens.
+// Shows that padding tokens behind a sequence do not change the source's results for its real
+// tokens.
 //
 // A converted model takes sequences of different lengths in one step, the shorter ones with padding
 // tokens behind. A source with growing caches is run for each sequence alone, without them. Both
-// give the real tokens the same if no token of a step reads a later one, and if nothing depends on
-// the number of tokens.
+// compute the same for the real tokens if no token of a step reads a later one, and if nothing
+// depends on the number of tokens.
 //
 // Statement: let v be a value of the source in a step of S tokens, and v' the same value in a step
 // that has only the first S' of them. Then v' is v at the first S' tokens, on each axis of tokens
@@ -26,7 +27,7 @@ namespace kvlift {
 // The source's attentions that were proved, by their results.
 using ReadAttentions = absl::flat_hash_map<ValueId, AttentionReading>;
 
-// Why padding tokens may change what real tokens are given.
+// Why padding tokens may change the results for real tokens.
 struct PaddingReach {
   std::string why;             // empty if they do not; else names an output or cache
   bool counts_tokens = false;  // something depends on the number of tokens of the step
@@ -37,9 +38,10 @@ struct PaddingReach {
 PaddingReach ReachOfPadding(const GraphPair& pair, const Correspondence& twins,
                             const ReadAttentions& attentions, const Manifest& relation);
 
-// Judges whether a real token may read, outside the attentions, what an attention gives to another
-// token of its step, or sees padding tokens in an attention. The models may give padding tokens in
-// front of a sequence, whose queries see no key, other rows than each other; these must stay there.
+// Finds out whether a real token may read, outside the attentions, what an attention computed for
+// another token of its step, or may see the keys of padding tokens in an attention. For padding
+// tokens in front of a sequence, whose queries see no key, attentions of the two models may compute
+// different rows; these must not reach real tokens.
 PaddingReach ReachOfRowsWithoutKeys(const GraphPair& pair, const Correspondence& twins,
                                     const ReadAttentions& attentions, const Manifest& relation);
 

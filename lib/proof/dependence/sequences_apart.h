@@ -1,4 +1,5 @@
-// Shows that the source gives each sequence of a batch what it gives that sequence alone.
+// Shows that the source computes for each sequence of a batch what it computes for that sequence
+// alone.
 //
 // A converted model takes sequences of different lengths in one step. A source with growing caches
 // cannot; it is run once for each sequence. What is proved about one run of the source with all

@@ -34,10 +34,11 @@ class AttentionFacts {
   // all of them hold.
   bool Prove(const std::string& name, const AttentionReading& before,
              const AttentionReading& after);
-  // The extent of the query axis of the source's attention; null if it was not read.
+  // Returns the extent of the query axis of an attention of the source; null if the attention was
+  // not read.
   sym::Expr Tokens(const AttentionReading& reading) const;
-  // The number of source query heads that are rows of one head in the converted model: 1 if both
-  // have the same heads, and nullopt if the numbers of heads do not fit.
+  // Returns the number of query heads of the source that are rows of one head in the converted
+  // model: 1 if both have the same heads, and nullopt if the numbers of heads do not fit.
   std::optional<int64_t> GroupsOf(const AttentionReading& before, const AttentionReading& after);
 
  private:
@@ -51,8 +52,8 @@ class AttentionFacts {
   // sees a slot without a row.
   bool ShowsNoOther(const std::string& name, const AttentionReading& before,
                     const AttentionReading& after, const std::vector<MovedRows>& rows);
-  // Says which numbers of sequences, heads, tokens or head elements differ, or which operand may be
-  // broadcast. Empty if all are the same.
+  // Names the extents (sequences, heads, tokens, head sizes) that differ, or the operand that may
+  // be broadcast. Empty if all extents are the same.
   std::string OtherExtents(const AttentionReading& before, const AttentionReading& after);
   // Makes the next fact rest on the numbers by which keys are hidden, unless both models use -inf.
   // Returns false, and adds an open fact, if a query without a visible key is found that no input
@@ -71,8 +72,8 @@ class AttentionFacts {
   // are visible (`seen`). `open`: the source's summands.
   bool SameBias(const std::string& name, const std::vector<sym::Expr>& added,
                 std::vector<sym::Expr> open, sym::Expr seen, const sym::Facts& facts);
-  // The extent M of the cache that an expression of the converted model reads; null if it reads
-  // none.
+  // Returns M of the cache that an expression of the converted model reads; null if it reads no
+  // cache.
   sym::Expr CapacityOf(sym::Expr e);
   // Adds the fact that no query sees a key behind the source's last one.
   bool HidesRest(const std::string& name, const AttentionReading& before,

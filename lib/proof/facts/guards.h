@@ -1,5 +1,5 @@
-// Conditions that hold in every step that a converted model runs, because it refuses all other
-// steps.
+// Reads conditions that hold in every step that a converted model runs, because its operators
+// refuse all other steps.
 #pragma once
 
 #include "proof/correspondence/correspondence.h"
@@ -8,8 +8,8 @@
 namespace kvlift {
 
 // Returns the conjunction of the conditions c of all TensorScatters whose write index is "c ? x :
-// y" with y outside the buffer: such a write fails unless c holds. A condition has to be the same
-// for all sequences. Returns true if there is none.
+// y" with y outside the buffer: such a write fails unless c holds. Conditions that differ between
+// sequences are left out. Returns the constant true if no condition is found.
 sym::Expr GuardsOf(const GraphPair& pair, const Correspondence& twins);
 
 }  // namespace kvlift

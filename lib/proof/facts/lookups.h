@@ -1,5 +1,5 @@
-// Checks indices into tables: the converted model must not fail because an index is out of range
-// where the source runs.
+// Checks indices into tables: where the source runs, the converted model must not fail because an
+// index is out of range.
 #pragma once
 
 #include "proof/correspondence/correspondence.h"

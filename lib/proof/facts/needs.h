@@ -1,5 +1,6 @@
-// What an operator requires of its operands' numbers, or it refuses to run. Requirements that its
-// symbolic form already states as assumptions (sym/forms/forms.h) are not repeated.
+// States what operators require of the numbers in their operands: an operator refuses to run where
+// a requirement does not hold. Requirements that its symbolic form already states as assumptions
+// (sym/forms/forms.h) are not repeated.
 #pragma once
 
 #include <string>

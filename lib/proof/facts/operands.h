@@ -1,4 +1,4 @@
-// Decides how results are the same if the operands of two nodes are.
+// Decides how far the results of two nodes agree (Sameness), given how far their operands agree.
 //
 // Operands with equal elements may still differ in extent (Sameness::kInCommon): the converted
 // model may have as many rows as a cache has slots, or one row per sequence where the source has
@@ -16,8 +16,8 @@
 
 namespace kvlift {
 
-// Returns how the results of two nodes with the same operator and attributes are the same. `same`:
-// how each operand is the same; none of them is kNone. Returns kNone if that is not shown.
+// Returns how far the results of two nodes with the same operator and attributes agree; kNone if
+// that is not shown. `same` says it for each operand; no entry is kNone.
 Sameness OfResults(const GraphPair& pair, const Correspondence& twins, Equality& equality,
                    NodeId mine, NodeId theirs, const std::vector<Sameness>& same);
 

@@ -19,13 +19,14 @@ using UnmetConditions = std::vector<std::pair<std::string, std::string>>;
 
 // Returns the conditions of the converted model's own operators that are not shown: sizes that must
 // be equal, writes that must lie inside a buffer, axes that must not be empty, integers that must
-// be small. Those that IsOfLedger names are among them if they are about elements of inputs. A
-// condition is shown if it follows from the conditions of the source's operators, from the
-// manifest, and from P + S rows fitting into the slots.
+// be small. The condition that data is finite (kFinite) is never among them. That indices which
+// differ by element lie inside is among them only if they are read from a tensor. A condition is
+// shown if it follows from the conditions of the source's operators, from the manifest, and from P
+// + S rows fitting into the slots.
 UnmetConditions UnmetConditionsOf(const GraphPair& pair, const Correspondence& twins,
                                   Equality& equality);
-// Returns true if the assumption enters the ledger wherever it is made: that data is finite, and
-// that indices which differ by element lie inside (proof/facts/lookups.h).
+// Returns true if the assumption enters the ledger wherever it is made. Such assumptions say that
+// data is finite, or that indices which differ by element lie inside (proof/facts/lookups.h).
 bool IsOfLedger(const sym::Assumption& assumption);
 // Returns true if the condition says that a size of an input is at least 1, which holds because a
 // step has at least one sequence and one token.
@@ -33,7 +34,7 @@ bool IsOfNoEmptyStep(sym::Forms& forms, sym::Expr condition);
 // Returns true if the condition is about sizes and holds in every step with at least one sequence
 // and one token. `past`: the length that may be 0; null if there is none.
 bool HoldsInEveryStep(sym::Forms& forms, sym::Expr condition, sym::Expr past);
-// Returns true if an attention is given more valid keys than it has.
+// Returns true if an attention always gets more valid keys (nonpad_kv_seqlen) than it has.
 bool LacksKeys(const GraphPair& pair, const Correspondence& twins, const AttentionReading& after);
 
 // Returns true if two extents that an attention needs to be equal (AttentionReading::equal_extents)

@@ -22,8 +22,8 @@ std::string QueryWithoutKeys(sym::Pool& pool, sym::Expr visible, sym::Expr past,
 bool PaddingHidesAllKeys(sym::Pool& pool, sym::Expr visible, sym::Expr past, sym::Expr tokens,
                          sym::Expr keys);
 
-// Returns true if `added` is, in any of its cases, a number above 1000. Scores that it is added to
-// keep few of their bits.
+// Returns true if `added`, a summand of scores, is a number above 1000 in any of its cases. The
+// scores then keep few of their bits.
 bool RoundsScoresAway(sym::Expr added);
 
 }  // namespace kvlift

@@ -22,8 +22,8 @@ struct Multiplication {
   int32_t type = 0;
 };
 
-// The least and the largest magnitude that a chain of multiplications gives a value on the way,
-// compared with the value that the first of them takes. Both are 1 if there is no multiplication.
+// The least and the largest magnitude of the intermediate results of a chain of multiplications,
+// relative to the operand of the first one. Both are 1 if there is no multiplication.
 struct FactorRange {
   double least = 1, largest = 1;
   std::set<int32_t> types;  // of the results
@@ -33,10 +33,11 @@ struct FactorRange {
 struct ProductScale {
   // Factors of the operands before their products are summed.
   double plain = 1;
-  // These factors and, in an Attention operator, its scale.
+  // `plain`; for an Attention operator, multiplied by its scale.
   double scaled = 1;
   int32_t type = 0;  // TensorProto::DataType of the products
-  // Of each operand, of the scores behind the product, and of these behind the tanh of a softcap.
+  // The factors of queries, of keys, of the scores behind the product, and of the scores behind the
+  // tanh of a softcap.
   FactorRange query = {}, key = {}, scores = {}, capped = {};
 };
 

@@ -23,13 +23,14 @@ std::vector<NamedSize> FrozenSizesOf(const onnx::ModelProto& before, const onnx:
 // model that is not well-formed or has an opset below 13. They restrict nothing.
 std::vector<NamedSize> FixedSizesOf(const onnx::ModelProto& model);
 
-// Returns the converted model whose inputs leave the numbers of sequences and tokens open, for
-// judgements about the source for which the result only has to be there.
+// Returns the converted model without the numbers that its inputs declare, apart from the sizes of
+// caches (other than B) and of masks that are padded to the capacity. It is used with the
+// unrestricted source (proof/prove/open_source.h).
 onnx::ModelProto WithOpenSizes(const onnx::ModelProto& after, const Manifest& relation);
 
-// Returns the ledger's entries: a verdict about the restricted source says nothing of other sizes.
-// Numbers of sequences and tokens are frozen; a size of `before` that caches have on another axis,
-// such as the width of a head, is one of the model itself.
+// Returns one ledger entry per size, since a verdict about the restricted source says nothing about
+// other sizes. The entry is of kind kDimension if `before` has the size only on axes of heads or
+// elements of its caches, and kFrozenSize otherwise.
 Assumptions RestrictionsTo(const std::vector<NamedSize>& sizes, const onnx::ModelProto& before,
                            const Manifest& relation);
 

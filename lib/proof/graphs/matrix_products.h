@@ -1,4 +1,4 @@
-// Matrix products over the last two axes, one for each batch and head.
+// Reads nodes that are matrix products over the last two axes, one for each batch and head.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Which elements of its operands an operator reads for one element of its result.
+// Says which elements of its operands an operator reads for one element of its result.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
-// Types of values that a model leaves undeclared, by shape propagation.
+// Infers the types of values that a model does not declare, by symbolic shape propagation
+// (sym/forms/forms.h).
 #pragma once
 
 #include <vector>

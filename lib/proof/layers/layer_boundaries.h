@@ -14,9 +14,9 @@ struct LayerBoundary {
   std::string after_in, before_in, after_out, before_out;
 };
 
-// Says what breaks the induction over layers. Empty if both models have the same value at both
-// places and if the value that leaves has the shape and type of the one that enters: what holds for
-// one layer then holds for the next.
+// Returns why the induction over layers fails at a boundary; empty if it does not. It holds if both
+// models have the same value at both places, and the value that leaves a layer has the shape and
+// type of the value that enters it.
 std::string BrokenSeam(const LayerBoundary& boundary, const GraphPair& pair,
                        const Correspondence& twins, Nodes* nodes);
 

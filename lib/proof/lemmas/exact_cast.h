@@ -2,7 +2,7 @@
 //
 //   Cast<T>(x)[i] = x[i]
 //
-// The same holds for every operator that passes elements on unchanged. Side condition: T can
+// The lemma also covers all other operators that pass elements on unchanged. Side condition: T can
 // represent every number of the type that is cast. Any other cast rounds, truncates, wraps around
 // or saturates, so that positions, lengths and scores behind it differ from some number on. Source:
 // ONNX Cast; IEEE 754, significands and exponents of the formats (lib/sym/forms/keeps_value.h).

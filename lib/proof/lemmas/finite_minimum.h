@@ -21,13 +21,13 @@ namespace kvlift {
 // Returns true if a number that is added to a score, or replaces it, is taken to hide the key:
 // -inf, and finite numbers of -1e4 or less under the conditions of the lemma.
 bool HidesKey(double number);
-// The first side condition: returns true if each query is shown to see the key of its own token, or
+// Returns true if the first side condition is shown: each query sees the key of its own token, or
 // the first key. `visible` is a predicate over i0..i3 with these extents.
 bool SeesAKey(sym::Pool& pool, sym::Expr visible, const sym::Facts& extents);
 
-// The second side condition as a ledger entry, for the largest of the finite numbers that hide keys
-// (`numbers`, not empty). `attention` is the name of the attention's result. `sink`: a sink counts
-// as a key that is not hidden (sink_key.h).
+// Returns the second side condition as a ledger entry, for the largest of the finite numbers that
+// hide keys (`numbers`, not empty). `attention` is the name of the attention's result. `sink`: a
+// sink counts as a key that is not hidden (sink_key.h).
 Assumption HiddenKeysScoreLow(const std::string& attention, const std::set<double>& numbers,
                               bool sink);
 

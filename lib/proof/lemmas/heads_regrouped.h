@@ -24,8 +24,8 @@ std::optional<int64_t> GroupSize(int64_t heads, int64_t key_heads);
 std::optional<int64_t> GroupsAsRows(sym::Pool& pool, const AttentionReading& plain,
                                     const AttentionReading& stacked, sym::Expr rows,
                                     sym::Expr tokens);
-// Group member g of each reading, in the same indices: i1 counts the key/value heads and i2 the
-// tokens.
+// Return the part of a reading that belongs to member g of each group, over the same indices for
+// both arrangements: i1 counts the key/value heads and i2 the tokens.
 AttentionReading OfPlainHeads(sym::Pool& pool, AttentionReading plain, int64_t groups, int64_t g);
 AttentionReading OfStackedRows(sym::Pool& pool, AttentionReading stacked, sym::Expr tokens,
                                int64_t g);

@@ -2,9 +2,9 @@
 //
 //   max(n) = n[b] + k   with some k >= 0
 //
-// Hence what holds at n[b] + k for all k >= 0 holds at the maximum, and k is 0 for some b. Side
-// conditions: the maximum is over the whole axis, and the axis is that of the sequences; a minimum
-// or a mean is below some of the numbers. Source: the definition of a maximum.
+// Hence a statement about n[b] + k for all k >= 0 holds for the maximum, and k is 0 for some b.
+// Side conditions: the maximum is over the whole axis, and the axis is that of the sequences; a
+// minimum or a mean is below some of the numbers. Source: the definition of a maximum.
 #pragma once
 
 #include "sym/forms/forms.h"

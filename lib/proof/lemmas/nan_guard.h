@@ -20,7 +20,8 @@ namespace kvlift {
 // Returns the element that a NaN guard passes on; null if `select`, of kind kSelect, is not such a
 // guard. Adds the lemma to `grounds`.
 sym::Expr WithoutNanGuard(sym::Forms& forms, sym::Expr select, Grounds* grounds);
-// The last side condition as a ledger entry. `attention` is the name of the attention's result.
+// Returns the last side condition as a ledger entry. `attention` is the name of the attention's
+// result.
 Assumption ScoresAreNumbers(const std::string& attention);
 
 }  // namespace kvlift

@@ -34,8 +34,8 @@ ValueId SoftmaxOperand(sym::Forms& forms, NodeId node, Grounds* grounds);
 // elements.
 std::optional<sym::Renormalised> ReadRenormalisedWeights(sym::Forms& forms, sym::Expr element,
                                                          const sym::Facts& facts, Grounds* grounds);
-// The last side condition of the second lemma as a ledger entry. `attention` is the name of the
-// attention's result, `type` (TensorProto::DataType) that of the softmax.
+// Returns the last side condition of the second lemma as a ledger entry. `attention` is the name of
+// the attention's result, `type` (TensorProto::DataType) that of the softmax.
 Assumption VisibleKeysKeepWeight(const std::string& attention, int32_t type);
 
 }  // namespace kvlift

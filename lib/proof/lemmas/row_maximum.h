@@ -2,10 +2,11 @@
 //
 //   softmax(x - max(x)) = softmax(x)
 //
-// because softmax does not change when one number is taken off all scores of a row. Side
+// because softmax does not change when one number is subtracted from all scores of a row. Side
 // conditions: the maximum is over the axis of the softmax, so that it is one number for the row; it
-// is taken off all scores of the softmax, that of a sink included; and no softcap follows, which is
-// not linear. Source: ONNX Softmax-13, which takes the maximum off itself, and ReduceMax-20.
+// is subtracted from all scores of the softmax, that of a sink included; and no softcap follows,
+// which is not linear. Source: ONNX Softmax-13, which subtracts the maximum itself, and
+// ReduceMax-20.
 #pragma once
 
 #include "ir/graph.h"

@@ -42,10 +42,10 @@ std::optional<Factor> ReadFactor(sym::Forms& forms, NodeId node);
 bool IsScale(double s);
 // Returns the range of a chain of multiplications, the first of which is last in the list.
 FactorRange RangeOfChain(absl::Span<const Multiplication> last_to_first);
-// Returns true if both products, and what leads to them, stay in range alike, apart from a factor
-// of at most 2^8 in 16-bit types, 2^32 in float32 and 2^256 in float64, which the ledger covers.
+// Returns true if both products, and the ranges of their chains of factors, differ by factors of at
+// most 2^8 in 16-bit types, 2^32 in float32 and 2^256 in float64, which the ledger covers.
 bool AreNear(const ProductScale& mine, const ProductScale& theirs);
-// The ledger entry for the range condition, about all attentions.
+// Returns the range condition as a ledger entry about all attentions.
 Assumption ProductsAreFinite();
 
 // Returns the factor of scores in an Attention operator of element type `type`: the square root of

@@ -9,8 +9,8 @@
 // the row is the last one; its bias is no mask that hides it, and nothing else hides it, so that no
 // causal order is given, and valid lengths, if given, count all keys; and queries are finite, which
 // enters the ledger. A row without other keys gives 0 in both, unless its sink is -inf: the
-// operator then gives 0, and the softmax NaN. Sinks that are not read enter the ledger. Source:
-// ONNX Attention-24.
+// operator then gives 0, and the softmax NaN. That a sink whose value is not known is more than
+// -1e4 enters the ledger. Source: ONNX Attention-24.
 #pragma once
 
 #include <string>
@@ -25,7 +25,8 @@ namespace kvlift {
 bool IsRowOfSink(sym::Expr key, sym::Expr value);
 // Returns true if a sink is shown to be more than -1e4 for each query head.
 bool IsSinkInReach(sym::Forms& forms, sym::Expr sink);
-// The same as a ledger entry. `attention` is the name of the attention's result.
+// Returns the ledger entry that the sink of an attention is more than -1e4 for each query head.
+// `attention` is the name of the attention's result.
 Assumption SinkIsInReach(const std::string& attention);
 
 }  // namespace kvlift

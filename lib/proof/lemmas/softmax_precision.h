@@ -2,10 +2,10 @@
 //
 //   Cast<T>(Softmax(Cast<p>(scores))) times value
 //
-// So a rounding cast to the softmax's type in front of it, and one to the type of the values behind
-// it, belong to the operator. Side conditions: the first cast is the last step before the softmax,
-// and the second goes from the softmax's type to that of the product. Any other rounding cast
-// changes scores or weights that the operator leaves as they are. Source: ONNX Attention-24,
+// So a rounding cast of the scores to the softmax's type, and one of the weights to the type of the
+// values, belong to the operator. Side conditions: the first cast is the last step before the
+// softmax, and the second goes from the softmax's type to that of the product. Any other rounding
+// cast changes scores or weights that the operator leaves as they are. Source: ONNX Attention-24,
 // attribute softmax_precision.
 #pragma once
 

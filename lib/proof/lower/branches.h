@@ -1,4 +1,5 @@
-// Models that choose by an If whether there is a past.
+// Takes apart models, such as merged decoders, that choose by an If between steps with and without
+// a past.
 #pragma once
 
 #include <optional>
@@ -19,8 +20,8 @@ struct SourceCase {
   bool one_token = false;  // a step with a past has one token
   bool flag = false;       // the value of KeptFlags()
   std::string text;        // "steps with a past"; empty for all steps
-  // Windows of the source that are still filling (P <= W) or full (P > W); kNone if none is looked
-  // at.
+  // Whether the source's windows are still filling (P <= W) or full (P > W); kNone if the case does
+  // not say.
   enum class Window { kNone, kFilling, kFull };
   Window window = Window::kNone;
 };
@@ -32,9 +33,9 @@ bool HasBranches(const onnx::ModelProto& model);
 // may say whether there is a past.
 std::vector<std::string> KeptFlags(const onnx::ModelProto& model, const Manifest& relation);
 
-// Returns the model with each If replaced by the branch that such steps take. Returns Unimplemented
-// if the branch is not known or has subgraphs of its own, and the error of Graph::Build if the part
-// in front of the Ifs is not a valid graph.
+// Returns the model with each If replaced by the branch that it takes in the steps of `steps`.
+// Returns Unimplemented if the branch is not known or has subgraphs of its own, and the error of
+// Graph::Build if the part in front of the Ifs is not a valid graph.
 absl::StatusOr<onnx::ModelProto> TakeBranches(const onnx::ModelProto& model,
                                               const Manifest& relation, const SourceCase& steps);
 

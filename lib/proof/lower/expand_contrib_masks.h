@@ -1,5 +1,5 @@
-// Masks and positions of attentions. Lengths are vectors of one element. Internal to lib/proof.
-// Source: com.microsoft GroupQueryAttention and MultiHeadAttention.
+// Writes the masks and positions of the attentions that AsPlain expands. Lengths are int64 [1].
+// Internal to lib/proof. Source: com.microsoft GroupQueryAttention and MultiHeadAttention.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,22 @@ namespace kvlift::plain {
 // ...]. Returns the name of the result.
 std::string Positions(const std::string& queries, const std::string& past,
                       const std::string& tokens, Writer& w);
-// The mask [S, P + S] of the causal order: key t is visible to token s if t <= P + s.
+// Adds nodes for the mask [S, P + S] of the causal order: key t is visible to token s if t <= P +
+// s.
 std::string InOrder(const std::string& past, const std::string& tokens, Writer& w);
-// The mask [S, P + S] of a sliding window: key t is visible to token s if t > P + s - window.
+// Adds nodes for the mask [S, P + S] of a sliding window: key t is visible to token s if t > P + s
+// - window.
 std::string InWindow(int64_t window, const std::string& past, const std::string& tokens, Writer& w);
-// What a key_padding_mask [B, P + S] adds to scores, as [B, 1, 1, P + S] of element type `type`:
-// 0 where it is positive, and `low` elsewhere.
+// Adds nodes for what a key_padding_mask [B, P + S] adds to scores, [B, 1, 1, P + S] of element
+// type `type`: 0 where it is positive, and `low` elsewhere.
 std::string OfPadding(const std::string& mask, float low, int32_t type, Writer& w);
 
-// Returns what is added to scores of `heads` query heads and of a sink behind the keys: 0 where
-// `seen`, bool [S, T], holds, -inf elsewhere, and the sink's score. [1, N, S, T + 1] of this
-// element type. `sink`: [N]; empty: its scores are 0.
+// Adds nodes for what is added to the scores of N = `heads` query heads over T keys and a sink
+// behind them, [1, N, S, T + 1] of element type `type`: 0 where `seen`, bool [S, T], holds, -inf
+// elsewhere, and the sink's score. `sink`: [N]; empty: its scores are 0.
 std::string WithSink(const std::string& seen, const std::string& sink, int64_t heads, int32_t type,
                      const std::string& tokens, Writer& w);
-// Returns rows [B, N, T, D] with a row of zeros behind them.
+// Adds nodes that append a row of zeros to rows [B, N, T, D].
 std::string WithZeros(const std::string& rows, int64_t heads, int64_t size, int32_t type,
                       Writer& w);
 

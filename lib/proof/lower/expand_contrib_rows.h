@@ -1,7 +1,8 @@
 // Quantised caches of GroupQueryAttention. With a scale s for the whole cache, or for each element
-// of each key/value head, a row x is kept as round(x * (1 / s)), ties to even and clipped: in int8,
-// or with 4 bits as a value from -8 to 7 plus 8, two to a uint8 with the first in the low half. It
-// is read as the value times s. Internal to lib/proof. Source: com.microsoft GroupQueryAttention.
+// of each key/value head, a row x is stored as round(x * (1 / s)), ties to even and clipped: in
+// int8, or in 4 bits as a value from -8 to 7 plus 8, two to a uint8 with the first in the low half.
+// It is read as the stored value times s. Internal to lib/proof. Source: com.microsoft
+// GroupQueryAttention.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace kvlift::plain {
 
-// How the rows of one cache are kept.
+// How one cache stores its rows.
 struct KeptRows {
   int64_t bits = 0;  // 8 or 4; 0 if rows are not quantised
   // `groups` is Nk and `width` is D.
@@ -21,14 +22,14 @@ struct KeptRows {
   std::vector<float> scale;
 };
 
-// Reads how the past at input 3 + side is kept (side 0: keys, 1: values). `scale` is the constant
-// at input 12 + side, null if there is none. Returns false if the cache is quantised in another
-// way.
+// Reads how the past at input 3 + side stores its rows (side 0: keys, 1: values). `scale` is the
+// constant at input 12 + side, null if there is none. Returns false if the cache is quantised in
+// another way.
 bool ReadKeptRows(const onnx::NodeProto& node, int side, int64_t groups, int64_t width,
                   const onnx::TensorProto* scale, KeptRows* rows);
 
-// Adds nodes that quantise rows [B, Nk, S, D] as the cache keeps them, and that read the cache.
-// Returns the name of the result.
+// Add nodes that quantise rows [B, Nk, S, D] as the cache stores them (Kept), and that dequantise
+// the cache (Unkept). Return the name of the result.
 std::string Kept(const KeptRows& rows, const std::string& x, Writer& w);
 std::string Unkept(const KeptRows& rows, const std::string& cache, Writer& w);
 

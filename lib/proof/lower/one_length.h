@@ -1,4 +1,4 @@
-// Steps in which all sequences hold the same number of tokens.
+// Restricts a converted model to steps in which all sequences hold the same number of tokens.
 #pragma once
 
 #include "contract/manifest.h"

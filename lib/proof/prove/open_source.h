@@ -1,5 +1,5 @@
-// The source of a converted model with static shapes as it is, beside its restriction to those
-// shapes (proof/graphs/frozen_sizes.h).
+// The unrestricted source of a converted model with static shapes, in addition to its restriction
+// to those shapes (proof/graphs/frozen_sizes.h).
 #pragma once
 
 #include <memory>
@@ -16,8 +16,9 @@
 
 namespace kvlift {
 
-// Whether padding tokens or other sequences change a result is judged here, where B and S have
-// names: the source may run fewer tokens and fewer sequences.
+// The pair of the unrestricted source and the converted model, in which B and S are symbols. It
+// shows whether padding tokens or other sequences change a result, which the restriction would
+// hide.
 class OpenSource {
  public:
   // `relation` and `steps` must outlive the result. Fails as GraphPair::Create.

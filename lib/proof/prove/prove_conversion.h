@@ -16,9 +16,10 @@ namespace kvlift {
 
 class Obligations;
 
-// While it lives, proofs in this thread count with sizes up to a power of two that none which the
-// two models declare exceeds. Who judges parts of two models keeps one of the whole models, so that
-// all parts are under one limit.
+// While an object of this class exists, proofs in this thread allow for sizes up to the smallest
+// power of two that is not below any size that the two models declare (at least 2^20). A caller
+// that judges parts of two models keeps an object for the whole models, so that all parts have one
+// limit.
 class DeclaredSizes {
  public:
   DeclaredSizes(const onnx::ModelProto& before, const onnx::ModelProto& after);

@@ -16,7 +16,7 @@
 
 namespace kvlift::internal {
 
-// Steps that are followed from an operand back to what it is made of.
+// The most steps that are followed back from an operand to the values that it is made of.
 inline constexpr int kMostSteps = 64;
 
 class AttentionReader {
@@ -60,7 +60,7 @@ class AttentionReader {
     std::optional<Multiplication> by;  // absent: the step is a cast
   };
 
-  // Removes one multiplication or division by a number, or one exact cast, from e.
+  // Removes the last step of e: a multiplication or division by a number, or an exact cast.
   Peeled WithoutStep(sym::Expr e);
   Factored Peel(sym::Expr e);
 
@@ -87,7 +87,8 @@ class AttentionReader {
   // Reads from the softmax's operand back to the first product: masks, selections and factors.
   bool ReadScores(sym::Expr e);
 
-  // Only a scale may follow a mask on the way to the softmax.
+  // Fails, and returns false, if anything but a positive scale follows a mask on the way to the
+  // softmax.
   bool MaskFits();
   sym::Expr WithoutSelection(sym::Expr e);
   sym::Expr WithoutMask(NodeId n, sym::Expr e);
@@ -139,7 +140,7 @@ class AttentionReader {
   const Graph& graph_;
   sym::Pool& pool_;
   int64_t heads_;
-  int64_t group_ = 1;          // of values of rank 5, [B, N / G, G, S, D]: G
+  int64_t group_ = 1;          // G of operands of rank 5, [B, N / G, G, S, D]
   bool has_sink_key_ = false;  // the last key of an operator is that of a sink
   AttentionReading r_;
   // The multiplications of the scores, from the softmax back to the product or the tanh.

@@ -1,5 +1,5 @@
-// Finds masks of the source that have a column for each key, and perhaps a row for each sequence,
-// only because the host feeds them so: no operator of the source checks it.
+// Finds masks of the source whose shape no operator checks: they have a column for each key, and
+// perhaps a row for each sequence, only because the host feeds them so.
 #pragma once
 
 #include <set>

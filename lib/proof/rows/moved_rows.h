@@ -24,8 +24,8 @@ class MovedRows {
   MovedRows(sym::Pool& pool, const char* text, Turn turn, sym::Expr first, sym::Expr rows)
       : pool_(&pool), text_(text), turn_(turn), first_(first), rows_(rows) {}
 
-  // Given regions that follow one another: the source's rows in front of them, and the slots that
-  // hold no row of them. Either may be empty().
+  // Return, for regions that follow one another, the region of the source's rows in front of them,
+  // and the region of the slots that hold none of their rows. Either may be empty().
   static MovedRows InFrontOf(const std::vector<MovedRows>& regions);
   static MovedRows Behind(const std::vector<MovedRows>& regions);
 

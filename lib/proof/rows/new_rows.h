@@ -1,4 +1,4 @@
-// Finds an input whose shape tells how many rows a value has.
+// Finds an input whose shape says how many rows a value has.
 #pragma once
 
 #include <optional>

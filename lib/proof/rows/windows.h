@@ -28,12 +28,14 @@ std::optional<WindowOfRows> ReadWindow(const GraphPair& pair, const ManifestCach
 // cache is a window or a ring; otherwise one for all steps.
 std::vector<SourceCase> WindowCases(const Manifest& relation);
 
-// Removes the names of row axes that caches with a window share with other inputs: once a window is
-// full, its past has fewer rows than the others, whatever the model declares.
+// Removes the dim_param of the row axis of each cache with a window if an input that is no such
+// cache declares the same name: once a window is full, its past has fewer rows than other pasts,
+// whatever the model declares.
 void SeparateWindowLengths(const Manifest& relation, onnx::ModelProto* source);
 
-// Gives the row axes of all other pasts that grow one name, at all inputs that name such a size:
-// the relation has them hold the same number of rows, P, in every step (KV304).
+// Gives one dim_param to the row axes of all other growing pasts, and renames it wherever inputs
+// declare one of the old names: by the relation these pasts hold the same number of rows, P, in
+// every step (KV304).
 void ShareLengths(const Manifest& relation, onnx::ModelProto* source);
 
 }  // namespace kvlift

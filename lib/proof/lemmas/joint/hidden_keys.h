@@ -21,8 +21,8 @@ sym::Expr VisibleWhereThereAreKeys(const Correspondence& twins, Equality& equali
                                    sym::Expr visible, const AttentionReading& after,
                                    const sym::Facts& facts);
 // Rewrites the visible predicate of the converted model so that i3 = 0 is key number `first`.
-// `behind`: the extents of the indices after that. Returns null if the predicate has no
-// translation.
+// `behind`: the extents of the indices of the rewritten predicate. Returns null if the predicate
+// has no translation.
 sym::Expr VisibleBehind(const Correspondence& twins, sym::Pool& pool, const AttentionReading& after,
                         sym::Expr first, const sym::Facts& behind);
 
