@@ -1,4 +1,4 @@
-// Replaces what a model computes from its static shapes alone by constants.
+// Folds what a model computes from its static shapes into constants.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -6,10 +6,10 @@
 
 namespace kvlift {
 
-// Folds integers and truths whose elements follow from sizes and constants (sym/forms/forms.h), up
-// to 4096 of them in a tensor, and drops the nodes that nothing reads any more. Real numbers are
-// left to the nodes that compute them. Also makes initialisers of large Constant nodes, which then
-// can share a file with others. Declared types of inner values are dropped. Fails as Graph::Build.
+// Replaces tensors of int64, int32 and bool, of up to 4096 elements that follow from sizes and
+// constants (sym/forms/forms.h), by constants, and drops nodes that nothing reads any more. Float
+// tensors are not folded. Also turns large Constant nodes into initialisers, which can then share a
+// file with others. Declared types of inner values are dropped. Fails as Graph::Build.
 absl::StatusOr<onnx::ModelProto> FoldConstants(const onnx::ModelProto& model);
 
 }  // namespace kvlift

@@ -1,5 +1,5 @@
-// Makes an instance of a converted model for one number of sequences and of new tokens, in which
-// every shape is a number: for engines that take no dynamic shapes.
+// Makes an instance of a converted model with static shapes, for one number of sequences and one of
+// new tokens. Engines that take no dynamic shapes need it.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ namespace kvlift {
 
 struct Frozen {
   std::optional<onnx::ModelProto> model;  // absent: `refusal` says why
-  Manifest manifest;                      // that of the converted model, with the sizes (`frozen`)
+  Manifest manifest;                      // the converted model's, with the sizes in `frozen`
   std::optional<Finding> refusal;
 };
 

@@ -15,7 +15,7 @@ namespace kvlift {
 // The sizes of one graph.
 struct FreezeSizes {
   std::optional<int64_t> batch;   // B; absent: the model declares it as a number
-  std::optional<int64_t> tokens;  // S; absent: as batch
+  std::optional<int64_t> tokens;  // S; absent: the model declares it as a number
   // Sizes by the name of a dimension (dim_param), or by "INPUT.shape[AXIS]" for one axis of an
   // input.
   std::vector<std::pair<std::string, int64_t>> others;

@@ -10,9 +10,10 @@
 namespace kvlift {
 
 // Infers the types of all values of the main graph, by ONNX's shape inference and, for operators
-// that it does not know, by their forms, and declares them with numbers only. Returns a refusal
-// if inference fails, since sizes that were assigned contradict each other (KV260), or for the
-// first node of which a result has no static shape (KV261). Fails as Graph::Build.
+// that it does not know, by their forms, and declares them with numbers only. Returns a finding if
+// inference fails because assigned sizes contradict each other (KV260), or about the first node
+// that has a result without a static shape (KV261); nullopt if all shapes are static. Fails as
+// Graph::Build.
 absl::StatusOr<std::optional<Finding>> DeclareStaticTypes(onnx::ModelProto* model);
 
 }  // namespace kvlift

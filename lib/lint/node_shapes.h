@@ -1,4 +1,4 @@
-// The declared or inferred types of a node's inputs, as far as they are known.
+// Reads the declared or inferred types of a node's inputs, as far as they are known.
 #pragma once
 
 #include <optional>

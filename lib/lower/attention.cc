@@ -1,6 +1,6 @@
-// Attention-24 as Attention-23. What opset 24 added is drawn into the mask: the keys that
-// nonpad_kv_seqlen hides, the alignment that it gives to is_causal, and columns that a mask lacks.
-// Source: ONNX Attention-23 and Attention-24 with the errata of ONNX 1.23.
+// Lowers Attention-24 to Attention-23. What opset 24 added becomes part of the mask: the keys that
+// nonpad_kv_seqlen hides, its alignment of is_causal, and the columns that a mask lacks. Source:
+// ONNX Attention-23 and Attention-24 with the errata of ONNX 1.23.
 #include <vector>
 
 #include "fmt/format.h"

@@ -1,5 +1,4 @@
-// What the lowerings of Attention read of a node, and the mask that they draw. Internal to
-// lib/lower.
+// Reads an Attention node for its lowerings, and computes its mask. Internal to lib/lower.
 #pragma once
 
 #include <limits>
@@ -9,7 +8,7 @@
 
 namespace kvlift::lower {
 
-// The score of a key that a query does not see.
+// What is added to the score of a key that a query does not see.
 inline constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
 enum AttentionInput { kQuery, kKey, kValue, kMask, kPastKey, kPastValue, kNonpad };
@@ -23,27 +22,28 @@ struct AttentionOperands {
   bool causal = false, has_past = false, has_nonpad = false;
   bool has_mask = false, float_mask = false;
   bool whole_mask = false;  // the mask has a column for each of the T keys
-  int32_t type = 0;         // of the queries
+  int32_t type = 0;         // element type of the queries
 };
 
-// Returns why the node is not lowered; empty if *site was read.
+// Reads the node into *site. Returns why the node cannot be lowered; empty if it can.
 std::string ReadAttention(Lowering& l, NodeId n, AttentionOperands* site);
 
-// Returns T, int64 [1].
+// Adds nodes for T and returns the name of the result, int64 [1].
 std::string KeyLength(Lowering& l, const AttentionOperands& site);
 
-// Returns bool [B or 1, 1, S or 1, T] or [S, T]: the keys that is_causal and nonpad_kv_seqlen show
-// to each query. Empty if the node has neither.
+// Adds nodes for the keys that is_causal and nonpad_kv_seqlen leave visible to each query. Returns
+// the name of the result, bool [B or 1, 1, S or 1, T] or [S, T]; empty if the node has neither.
 //
 //   causal   t <= o + s, where o = nonpad_kv_seqlen[b] - S, or else P, or else 0
-//   nonpad   t < nonpad_kv_seqlen[b], which the above implies
+//   nonpad   t < nonpad_kv_seqlen[b], which the causal condition implies
 std::string ShownKeys(Lowering& l, const AttentionOperands& site);
 
-// Returns the mask of the node with a column for each key: those that it lacks are hidden.
+// Returns the name of the node's mask, padded to a column for each key: keys behind its last column
+// are hidden.
 std::string WholeMask(Lowering& l, const AttentionOperands& site);
 
-// Replaces the node by nodes of opset 22 (decompose_attention.cc). Returns why it does not; empty
-// if it does.
+// Replaces the node by operators of opset 22 (decompose_attention.cc). Returns why it cannot; empty
+// if it did.
 std::string Decompose(Lowering& l, const AttentionOperands& site);
 
 }  // namespace kvlift::lower

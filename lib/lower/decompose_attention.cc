@@ -1,11 +1,12 @@
-// Attention in MatMul, Softmax and MatMul:
+// Lowers Attention to MatMul, Softmax and MatMul:
 //
 //   x = (scale * Q) K^T, softcap * tanh(x / softcap), plus the mask, -inf at hidden keys
 //   p = Softmax(x), and 0 where a query sees no key, since Softmax gives NaN there
 //   Y = p V
 //
-// The queries are scaled before the product, as in the operator's text, and not the keys: there are
-// far more of them. Source: ONNX Attention-24 with the errata of ONNX 1.23.
+// The operator's text scales both queries and keys by the root of the scale; here the queries alone
+// are scaled, by all of it, because there are far more keys. Source: ONNX Attention-24 with the
+// errata of ONNX 1.23.
 #include <cmath>
 #include <vector>
 

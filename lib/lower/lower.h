@@ -1,5 +1,5 @@
-// The way down from opset 24: TensorScatter and Attention become operators that older runtimes
-// have. The interface of the model stays as it is, and so do all other nodes.
+// Lowers TensorScatter and Attention of opset 24 to operators that older runtimes have. The
+// interface of the model and all other nodes stay as they are.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace kvlift {
 
-// What becomes of the two operators.
+// The operators that replace TensorScatter and Attention.
 enum class LowerTo {
   kScatterNd,    // TensorScatter: ScatterND. Attention stays.
   kWhere,        // TensorScatter: GatherElements and Where. Attention stays.
-  kAttention23,  // TensorScatter: ScatterND. Attention: that of opset 23, with a drawn mask.
+  kAttention23,  // TensorScatter: ScatterND. Attention: that of opset 23, with a computed mask.
   kDecomposed,   // TensorScatter: ScatterND. Attention: MatMul, Softmax, MatMul.
 };
 // Reads "scatternd", "where", "attention-23" or "decomposed". Returns nullopt for other words.
@@ -39,8 +39,8 @@ struct Lowered {
 };
 
 // Lowers a model. Calls of model-local functions are inlined first. Refuses (KV253) if there is
-// nothing to lower, if one of the operators has a form that is not lowered or stands in a body of
-// If, Loop or Scan, and if a node needs a newer opset than the result is to have. Fails as
+// nothing to lower, if one of the two operators is used in a way that is not supported or in a body
+// of If, Loop or Scan, or if a node needs a newer opset than LowerOptions::opset. Fails as
 // Graph::Build and InlineFunctions.
 absl::StatusOr<Lowered> Lower(const onnx::ModelProto& model, const LowerOptions& options);
 

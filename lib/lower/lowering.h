@@ -30,36 +30,38 @@ class Lowering {
   // Return the name of an operand or a result; empty if the node does not have it.
   std::string in(NodeId n, size_t input) const;
   std::string out(NodeId n, size_t output) const;
-  // Returns the rank of an operand; -1 if it is not known, or the operand is missing.
+  // Returns the rank of an operand; -1 if the rank is not known or the operand is omitted.
   int Rank(NodeId n, size_t input);
   // Returns true if the extents of an operand are known as expressions.
   bool HasForm(NodeId n, size_t input);
   int32_t Type(NodeId n, size_t input) { return forms_.ElementType(graph_.inputs(n)[input]); }
   // Returns the extent of an operand's axis if that is a constant, else 0. The rank must be known.
   int64_t Constant(NodeId n, size_t input, int axis);
-  // Returns true if two axes of operands have the same extent at all times.
+  // Returns true if two axes of operands are known to have the same extent in every run.
   bool SameExtent(NodeId n, size_t input, int axis, size_t other, int other_axis);
 
-  // Returns int64 [1], the extent of an operand's axis.
+  // Adds nodes for the extent of an operand's axis; returns the name of the result, int64 [1].
   std::string Extent(NodeId n, size_t input, int axis);
-  // Returns int64 [extent], the numbers from 0 on. An extent is int64 [1].
+  // Adds nodes for [0, 1, ..., extent - 1]; returns the name of the result, int64 [extent].
+  // `extent` names an int64 [1].
   std::string Count(const std::string& extent);
   std::string Count(NodeId n, size_t input, int axis) { return Count(Extent(n, input, axis)); }
-  // Returns int64 [1], a constant extent.
+  // Returns the name of a constant extent, int64 [1].
   std::string Literal(int64_t value);
-  // Returns int64 [k], the extents joined.
+  // Concatenates k extents; returns the name of the result, int64 [k].
   std::string Join(const std::vector<std::string>& extents, std::string_view role);
-  // Returns the value with axes of one element put in, which are numbered in the result.
+  // Inserts axes of extent 1, as Unsqueeze does: `axes` are positions in the result.
   std::string Unsqueeze(const std::string& value, const std::vector<int64_t>& axes,
                         std::string_view role);
 
-  // Nodes from here on are named after n, or stand with those that nodes share.
+  // Set the scope of the names of nodes that are added from now on: that of n, or the one that all
+  // nodes share.
   void ScopeOf(NodeId n);
   void ScopeShared() { nodes_.set_scope("shared"); }
-  // Keeps the first refusal: this form of the node is not lowered.
+  // Records that node n cannot be lowered. The first call is kept.
   void Refuse(NodeId n, std::string_view why);
   const std::optional<Finding>& refusal() const { return refusal_; }
-  // The node stays, and needs the version of its operator that the model has.
+  // Records that the node stays and needs the opset of the model.
   void Pin(NodeId n) { pinned_.insert(graph_.NodeName(n)); }
   const absl::flat_hash_set<std::string>& pinned() const { return pinned_; }
 
@@ -72,7 +74,8 @@ class Lowering {
   NodeBuilder nodes_;
   Patch patch_;
   absl::flat_hash_map<sym::Expr, std::string> extents_;
-  absl::flat_hash_map<std::string, int64_t> constants_;  // extents that are initialisers
+  // Constant extents, by the name of their initialiser.
+  absl::flat_hash_map<std::string, int64_t> constants_;
   absl::flat_hash_set<std::string> pinned_;
   std::optional<Finding> refusal_;
 };
@@ -86,8 +89,8 @@ enum class ScatterForm { kScatterNd, kWhere };
 bool LowerTensorScatter(Lowering& l, NodeId n, ScatterForm form);
 
 enum class AttentionForm { kOpset23, kDecomposed };
-// Returns true if the node was lowered. False: it was refused, or an Attention that is the same in
-// opset 23 stays as it is.
+// Returns true if the node was replaced, and false after Refuse or if it stays because it means the
+// same in opset 23.
 bool LowerAttention(Lowering& l, NodeId n, AttentionForm form);
 // Pins the node if its meaning depends on what opset 24 added to Attention.
 void KeepAttention(Lowering& l, NodeId n);

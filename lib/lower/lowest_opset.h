@@ -1,4 +1,4 @@
-// The oldest opset in which all nodes of a model mean what they mean now.
+// Finds the oldest opset in which all nodes of a model compute what they compute now.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace kvlift::lower {
 
-// No result is of an older opset: Forms reads none, and Softmax and the axes of Squeeze changed.
+// The oldest opset of a result: sym::Forms reads no older ones, and opset 13 changed Softmax and
+// Squeeze.
 inline constexpr int64_t kOldestResult = 13;
 
 struct LowestOpset {

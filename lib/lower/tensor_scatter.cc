@@ -1,7 +1,7 @@
-// TensorScatter-24 in older operators. Row s of the update of sequence b goes to slot w[b] + s, in
-// mode circular to that modulo the capacity M.
+// Lowers TensorScatter-24 to older operators. Row s of the update of sequence b goes to slot w[b] +
+// s, or to (w[b] + s) mod M in mode circular, with M the capacity.
 //
-//   ScatterND      the coordinates of all rows are drawn: [d0, .., S, axis + 1];
+//   ScatterND      the indices of all rows are computed: [d0, .., S, axis + 1];
 //   Where          slot j reads row r = j - w[b] (modulo M) of the update where 0 <= r < S, and the
 //                  past elsewhere. Nothing is scattered.
 //

@@ -35,8 +35,8 @@ absl::Status CheckResult(const Model& result, const Manifest& manifest);
 // (KV031); otherwise Internal, for a bug of kvlift.
 absl::Status BlameFor(const Model& source, const Model& result, const absl::Status& status);
 
-// Marks the conversion as refused: nothing counts as converted, and caches and attentions without a
-// reason of their own get this one. Leaves the model as it is.
+// Marks the conversion as refused: no cache and no attention counts as converted, and caches and
+// attentions without a reason of their own get `reason`. The model stays in the conversion.
 void RefuseAll(const Finding& reason, Conversion* conversion);
 
 // Refuses a conversion with --tree-mask (KV235) if the number of a slot means anything to the

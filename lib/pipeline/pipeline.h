@@ -1,6 +1,6 @@
-// `convert` as the command line and the Python package run it: convert, check the result, apply the
-// rules of trees, prove, and test what the proof leaves open. Nothing here prints, and no files are
-// written but those of StepRequest::dump_dir.
+// `convert` as the command line and the Python package run it: convert, check the result, refuse
+// tree masks where slots matter (RefuseTree), prove, and test what the proof leaves open. Nothing
+// here prints, and no files are written but those of StepRequest::dump_dir.
 #pragma once
 
 #include <functional>
@@ -94,7 +94,7 @@ absl::StatusOr<std::vector<ProvedConversion>> ConvertFrozen(const Model& source,
 
 // Judges two models that `relation` relates as ConvertAndProve judges a conversion: proves, and
 // tests what is open. Of the result's `conversion` only the manifest is set, to the relation with
-// all assumptions. The models have passed their checks. Errors: those of Verify.
+// all assumptions. The caller has checked both models. Errors: those of Verify.
 absl::StatusOr<ProvedConversion> ProvePair(const Model& before, const Model& after,
                                            const Manifest& relation, const ProvingOptions& proving);
 

@@ -1,4 +1,5 @@
-// Merges table rows of layers that are alike: names that differ only in their numbers become one.
+// Merges the table rows of layers that are alike: names that differ only in their numbers become
+// one name.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A line on a terminal that says what takes so long.
+// Shows a progress line on a terminal.
 #pragma once
 
 #include <condition_variable>
