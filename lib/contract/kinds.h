@@ -29,8 +29,8 @@ enum class ControlValue {
 // The number that all elements of an input must be, where the conversion relies on it.
 enum class AllElements { kOnes, kZeros };
 
-// What the source is given at an input that the converted model does not have, besides
-// AllElements. P and S are as in ControlValue.
+// What the source is fed at an input that the converted model does not have, apart from the values
+// of AllElements. P and S are as in ControlValue.
 enum class DroppedValue {
   kPositions,    // the positions P..T-1 of the step's tokens
   kWithPast,     // bool: true if P > 0
@@ -94,7 +94,7 @@ enum class UpdateKind {
 // Whether rows that go beyond the end of a buffer are written at its start.
 enum class BufferMode { kLinear, kCircular };
 
-// What attention reads of a buffer.
+// Which rows of a buffer the attention reads.
 enum class CacheRead {
   kPrefix,  // its valid rows only
   kFull,    // all rows, with the valid length given beside them

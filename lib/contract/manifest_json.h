@@ -1,5 +1,5 @@
-// Manifests and their parts as JSON documents. Most readers of a manifest need none, and the
-// library's header takes long to compile.
+// Writes manifests and their parts as JSON documents. It is a header of its own because that of the
+// JSON library takes long to compile.
 #pragma once
 
 #include "absl/types/span.h"

@@ -48,7 +48,7 @@ class Reader {
   Kind Word(const char* key) {
     return KindOf<Kind>(key, Text(key));
   }
-  // As Word, where the key may be missing.
+  // Reads the word of a kind as Word does, where the key may be missing.
   template <typename Kind>
   std::optional<Kind> WordIfAny(const char* key) {
     if (!Has(key)) return std::nullopt;
@@ -186,7 +186,7 @@ absl::StatusOr<ManifestCache> ReadCache(const ordered_json& json, const std::str
   return c;
 }
 
-// Fails if an entry that is the same in the source names another source.
+// Fails if an entry of kind "same" has the key "source" with another name.
 void RefuseSource(Reader& r, const std::string& name) {
   if (const std::string source = r.TextOr("source"); !source.empty() && source != name) {
     r.Fail("source", fmt::format("is \"{}\", but the entry is the same in the source", source));

@@ -25,7 +25,7 @@ using sym::Expr;
 using sym::Facts;
 
 constexpr int64_t kMostElements = 4096;
-// Constant nodes of at least so many bytes become initialisers.
+// Constant nodes of at least this many bytes become initialisers.
 constexpr size_t kLargeConstant = 1024;
 
 class Folder {
@@ -44,7 +44,8 @@ class Folder {
   }
 
  private:
-  // Returns the elements of a value if sizes and constants alone tell them.
+  // Returns the elements of a value if they follow from sizes and constants alone; nullopt
+  // otherwise.
   std::optional<TensorProto> ConstantOf(ValueId v) {
     const int32_t type = forms_.ElementType(v);
     if (type != TensorProto::INT64 && type != TensorProto::INT32 && type != TensorProto::BOOL) {
@@ -78,7 +79,7 @@ class Folder {
     return tensor;
   }
 
-  // Returns false if the element is no number of the type.
+  // Returns false if the element is not a constant of the type.
   static bool AddElement(Expr element, int32_t type, TensorProto* tensor) {
     if (element->kind() != sym::Kind::kInteger) return false;
     const int64_t value = element->value();

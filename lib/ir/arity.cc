@@ -20,8 +20,8 @@ namespace {
 using onnx::OpSchema;
 
 // Finds the schemas of operators in the versions that the model imports, and remembers them. An
-// operator that is newer than the imported version is held to its newest text, because later code
-// knows a node by the name of its operator alone.
+// operator that is newer than the imported version is checked against its newest schema, because
+// later code knows a node by the name of its operator alone.
 class Schemas {
  public:
   explicit Schemas(const onnx::ModelProto& model) {

@@ -9,8 +9,9 @@
 namespace kvlift::lower {
 namespace {
 
-// Returns bool or float [B, 1, S, T] or the like: the whole mask of the node. Rows of queries are
-// drawn out, since runtimes refuse masks that have one row for all queries.
+// Adds nodes for the whole mask of the node, bool or float, with extents that broadcast to [B, N,
+// S, T]. The axis of queries is expanded to S, since runtimes refuse masks that have one row for
+// all queries.
 std::string DrawnMask(Lowering& l, const AttentionOperands& site) {
   NodeBuilder& nodes = l.nodes();
   const NodeId n = site.node;
@@ -63,7 +64,8 @@ bool LowerAttention(Lowering& l, NodeId n, AttentionForm form) {
   const std::string mask = DrawnMask(l, site);
   NodeBuilder::Attributes attributes;
   for (const auto& attribute : l.graph().node(n).attribute()) {
-    // Causality is in the mask where a length moves it; else the operator still applies it.
+    // With nonpad_kv_seqlen the mask contains the causal order; otherwise is_causal still applies
+    // it.
     if (attribute.name() == "is_causal" && site.has_nonpad) continue;
     attributes.push_back(attribute);
   }

@@ -34,7 +34,8 @@ int64_t SizeOf(Lowering& l, const AttentionOperands& site, size_t input, int64_t
   return heads > 0 && width % heads == 0 ? width / heads : 0;
 }
 
-// Returns why the node is not taken apart; empty if *heads was read.
+// Reads the numbers of heads into *heads. Returns why the node cannot be decomposed; empty if it
+// can.
 std::string ReadHeads(Lowering& l, const AttentionOperands& site, Heads* heads) {
   const NodeId n = site.node;
   if (l.gives(n, kScores)) return "it gives qk_matmul_output";
@@ -149,7 +150,8 @@ class Decomposer {
     return x;
   }
 
-  // Adds the mask of the node, and hides the keys that `shown` (may be empty) does not show.
+  // Adds the mask of the node, and hides the keys for which `shown` is false; an empty name hides
+  // none.
   std::string Masked(std::string x, std::string shown) {
     if (site_.has_mask) {
       const std::string mask = WholeMask(l_, site_);

@@ -84,7 +84,8 @@ std::optional<Finding> ChooseOpset(const Lowering& l, const LowerOptions& option
   return std::nullopt;
 }
 
-// A manifest says that TensorScatter writes the caches, and is no manifest of the result.
+// A manifest in the metadata says that TensorScatter writes the caches, which is wrong for the
+// result.
 void DropManifest(onnx::ModelProto* model) {
   auto* props = model->mutable_metadata_props();
   for (int k = props->size() - 1; k >= 0; --k) {
@@ -113,7 +114,7 @@ absl::StatusOr<Lowered> Lower(const onnx::ModelProto& model, const LowerOptions&
   if (model.functions_size() > 0) {
     KV_ASSIGN_OR_RETURN(*source, InlineFunctions(model));
   }
-  // Declared ranks and types serve where a value has no form.
+  // Declared ranks and types are used where a value has no form.
   if (auto inferred = InferShapes(*source); inferred.ok()) *source = *std::move(inferred);
   KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(source));
   if (graph.opset() < 23) {

@@ -22,7 +22,7 @@ struct Site {
   bool circular = false;
 };
 
-// Returns why the node is not lowered; empty if it is.
+// Returns why the node cannot be lowered; empty if it was.
 std::string ReadSite(Lowering& l, NodeId n, Site* site) {
   const auto& node = l.graph().node(n);
   if (const std::string name = UnknownAttribute(node, {"axis", "mode"}); !name.empty()) {
@@ -78,7 +78,8 @@ std::string CheckedIndices(Lowering& l, NodeId n, const Site& site) {
 // Returns the coordinates of the update's rows, int64 [d0, .., S, axis + 1].
 std::string Coordinates(Lowering& l, NodeId n, const Site& site) {
   NodeBuilder& nodes = l.nodes();
-  // Past and update agree on the axes in front; layers share what is drawn from known extents.
+  // Past and update have the same extents in front of the row axis; nodes for known extents are
+  // shared by all layers.
   const size_t like = l.HasForm(n, kUpdate) ? kUpdate : kPast;
   std::vector<std::string> extents;
   for (int k = 0; k < site.axis; ++k) extents.push_back(l.Extent(n, like, k));

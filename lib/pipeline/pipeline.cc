@@ -194,7 +194,7 @@ class Pipeline {
     return Finished();
   }
 
-  // Judges a model that was not made here.
+  // Proves and tests a model that ConvertAndProve did not make.
   absl::StatusOr<ProvedConversion> RunPair(const Model& after, const Manifest& relation) {
     result_.conversion.manifest = relation;
     KV_RETURN_IF_ERROR(Prove(after));
@@ -237,7 +237,7 @@ class Pipeline {
     if (manifest.frozen) StateShortSteps(&manifest);
   }
 
-  // Says what a host feeds that has fewer tokens than the graph takes.
+  // Returns the text about what a host feeds if it has fewer tokens than the graph takes.
   static void StateShortSteps(Manifest* manifest) {
     FrozenShape& frozen = *manifest->frozen;
     const bool pads = frozen.tokens > 1 && !ExcludesPadding(*manifest);

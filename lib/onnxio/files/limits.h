@@ -13,7 +13,8 @@ namespace kvlift {
 inline constexpr int64_t kMaxModelBytes = (int64_t{1} << 31) - 1;
 // Nesting depth of bodies of If, Loop and Scan.
 inline constexpr int kMaxSubgraphDepth = 30;
-// Nesting depth of protobuf messages: three per body, and some more for an error message of ours.
+// Nesting depth of protobuf messages: three per body, and a margin so that kvlift's own check of
+// kMaxSubgraphDepth reports models that are nested too deeply.
 inline constexpr int kMaxMessageDepth = 200;
 // Nesting depth of brackets in ONNX text.
 inline constexpr int kMaxTextNesting = 200;

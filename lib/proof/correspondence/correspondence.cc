@@ -83,8 +83,8 @@ bool Correspondence::HasOneSequence(const ManifestCache& cache) const {
   return form.known_rank && axis < form.shape.size() && form.shape[axis]->is_integer(1);
 }
 
-// Whether a step fills every cache of the converted model, as in a graph with static shapes for a
-// prompt of as many tokens as the buffers have slots. P + S <= M then leaves no past.
+// Returns true if one step fills every cache of the converted model, as in a graph with static
+// shapes for a prompt of as many tokens as the buffers have slots. P + S <= M then leaves no past.
 bool Correspondence::HoldsOneStep(const Manifest& relation) {
   for (const ManifestCache& cache : relation.caches) {
     const ValueId past = pair_.Before(cache.source.input), buffer = pair_.After(cache.input);
@@ -295,7 +295,7 @@ void Correspondence::SetTwin(ValueId after, ValueId before, Sameness same, Groun
   const bool comparable = !grounds.doubted && mine.known_rank && theirs.known_rank &&
                           mine.shape.size() == theirs.shape.size();
   for (size_t k = 0; comparable && k < mine.shape.size(); ++k) {
-    // An extent that no operator gives is a symbol of the value's own axis.
+    // An extent that no operator determines is a symbol that belongs to the value's axis.
     if (mine.shape[k]->kind() != Kind::kDim) continue;
     const sym::DimSymbol& name = mine.shape[k]->dim();
     if (same == Sameness::kWhole && name == forms_.OwnSymbol(after, static_cast<int>(k))) {

@@ -88,8 +88,8 @@ std::vector<Expr> Correspondence::SourcePlace(ValueId after_past, absl::Span<con
   return place;
 }
 
-// The row of the source's past that a ring slot holds. A slot that holds none keeps the converted
-// model's own element.
+// Returns the row of the source's past that a ring slot holds. A slot that holds none of its rows
+// keeps the converted model's own element.
 Expr Correspondence::PastRow(const Past& past, ValueId source, absl::Span<const Expr> args,
                              const Facts& facts) const {
   if (!past.known) return nullptr;
@@ -235,8 +235,8 @@ Expr Correspondence::OneForAll(NodeId n, Expr batch, const Facts& facts) const {
   return e;
 }
 
-// The maximum of one number per sequence: the number of the sequence at hand plus some k >= 0, or
-// the number itself if it is the same for all sequences.
+// Translates the maximum of one number per sequence: it is the number of sequence `batch` plus some
+// k >= 0, or that number itself if it is the same for all sequences.
 Expr Correspondence::OfLongest(NodeId n, Expr batch, const Facts& facts) const {
   if (n == kNoNode || !pair_.IsOfAfter(n)) return nullptr;
   const ValueId numbers = LargestOf(forms_, n);
@@ -249,7 +249,7 @@ Expr Correspondence::OfLongest(NodeId n, Expr batch, const Facts& facts) const {
   RestOnLemma(lemmas::kLongestSequence);
   const Expr more = MoreOfLongest(forms_, n);
   // If the numbers are P + S minus a term that is the same for all sequences, P + S of the longest
-  // sequence is k more than that of the sequence at hand.
+  // sequence is k more than that of sequence `batch`.
   const Expr all = total();
   const Expr less = all != nullptr ? forms_.pool().Sub(all, own) : nullptr;
   if (less != nullptr && sym::LoadsOf(less).empty() && !less->has_index() &&

@@ -19,7 +19,7 @@ using sym::Expr;
 using sym::Facts;
 using sym::Kind;
 
-// What lies along an axis.
+// What the indices of an axis stand for.
 enum class Along {
   kNoTokens,
   kTokens,              // [S]
@@ -28,14 +28,15 @@ enum class Along {
   kUnknown,  // the extent depends on S in another way, or only running the model tells it
 };
 
-// An element that is judged: the extents of its indices, and the tokens that these stand for.
+// The element that is being judged: the extents of its indices, and the tokens that the indices
+// stand for.
 struct Place {
   Facts facts;
   std::vector<Expr> tokens;  // the number of each such token in the step; below 0 in the past
 };
 
-// What tokens outside the attentions may not read: later tokens of their step, or what attentions
-// give to any other one.
+// What a token may not read outside the attentions: later tokens of its step, or the results of
+// attentions for any other token.
 enum class Barred { kLater, kOthersOfAttention };
 
 class IndependenceReader {
@@ -200,7 +201,7 @@ class IndependenceReader {
     });
   }
 
-  // Returns true if what other tokens are given of a value makes a difference.
+  // Returns true if reading the value at other tokens makes a difference.
   bool Matters(ValueId v) const {
     return barred_ == Barred::kLater || behind_attention_.contains(v);
   }
@@ -373,8 +374,8 @@ class IndependenceReader {
   }
 
   // Returns true if a token may be read: it is the first of the step, of the past, or not behind
-  // one of the element's own tokens. What attentions give may be read of the past and of the own
-  // token, and of the last one where the element has no token of its own.
+  // one of the element's own tokens. Results of attentions may be read at tokens of the past and at
+  // the element's own token, and at the last token where the element has no token of its own.
   bool IsReal(Expr token, const Place& place, Expr known) const {
     if (barred_ == Barred::kOthersOfAttention) {
       const Expr last = pool_.Sub(new_, pool_.Integer(1));

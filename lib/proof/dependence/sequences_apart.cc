@@ -23,7 +23,7 @@ struct Rows {
   Expr each = nullptr;
 };
 
-// The sequence that an element is read for.
+// The sequence for which an element is read.
 struct Reading {
   Expr sequence = nullptr;  // null: for all sequences
   const Facts& facts;       // the extents of the indices
@@ -112,8 +112,8 @@ class SequencesReader {
     if (!why.empty()) mixed_[result] = why;
   }
 
-  // Finds sizes that only running a node tells, such as the number of nonzero elements, and that
-  // depend on several sequences because the node reads sequences.
+  // Finds sizes that are known only when a node runs, such as the number of nonzero elements, and
+  // that depend on several sequences because the node reads sequences.
   void JudgeSizes(NodeId n) {
     for (ValueId v : graph_.outputs(n)) {
       if (v == kNoValue || !forms_.Of(v).known_rank) continue;

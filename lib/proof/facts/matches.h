@@ -35,7 +35,7 @@ class Matches {
   // The first difference among the nodes that `output` is computed from.
   Difference FirstUnlike(ValueId output) const;
 
-  // Values of the source that are the twin of a value proved so far; each is preferred once.
+  // Whether a value of the source is the twin of a value already; others are tried before it.
   bool IsTaken(ValueId before) const { return taken_.contains(before); }
   void Take(ValueId before) { taken_.insert(before); }
 

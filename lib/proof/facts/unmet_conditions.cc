@@ -204,8 +204,8 @@ class ConditionReader {
                  StringAttribute(graph_.node(n), "mode", "linear") == "linear"};
   }
 
-  // The condition that the rows of a write lie inside its buffer; other writes are refused. Null if
-  // it cannot be told.
+  // Returns the condition that the rows of a write lie inside its buffer; TensorScatter refuses
+  // other writes. Null if the condition is not known in the source's terms.
   Expr Written(const Write& write) {
     if (!write.linear) return pool_.True();
     const Expr sequence = pool_.Index(0);

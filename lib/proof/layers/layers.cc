@@ -203,8 +203,8 @@ class LayerReader {
     return true;
   }
 
-  // Maps a value that layer 0 reads to one value of the layer at hand; false if it is mapped to
-  // another.
+  // Maps x, which layer 0 reads, to y, which the compared layer reads; false if x is mapped to
+  // another value.
   bool Becomes(ValueId x, ValueId y) { return own_.try_emplace(x, y).first->second == y; }
 
   bool SameOperand(ValueId x, ValueId y) {
@@ -226,7 +226,7 @@ class LayerReader {
   }
 
   // Returns true if y is a carried value: layer 0 reads x, which is made before all layers, and the
-  // layer at hand reads what the layer before it makes in x's place.
+  // compared layer reads in x's place what the layer before it makes.
   bool IsCarried(ValueId x, ValueId y, int made) {
     const int first = made - (next_ - 1) * layers_.length;
     if (first < layers_.begin || first >= layers_.begin + layers_.length) return false;
@@ -293,7 +293,7 @@ class LayerReader {
   const Graph& graph_;
   const absl::flat_hash_set<ValueId>& caches_;
   Layers layers_;
-  // What layer 0 reads -> what layer 0 makes for the next one.
+  // A value that layer 0 reads -> the value that layer 0 makes for layer 1 to read in its place.
   absl::flat_hash_map<ValueId, ValueId> carried_;
   int next_ = 0;                               // the number of the layer that is compared
   absl::flat_hash_map<ValueId, ValueId> own_;  // Layers::own of that layer

@@ -140,7 +140,7 @@ class Shortened {
   const Layers& layers_;
   int number_;
   absl::flat_hash_map<ValueId, Slot> inside_, behind_;
-  // By slot: the names of what enters and what leaves.
+  // By Slot::number: the names of the value that enters layer 0 and of the one that leaves it.
   std::vector<std::pair<std::string, std::string>> sources_;
   absl::flat_hash_set<std::string> made_, gone_inputs_;
 };

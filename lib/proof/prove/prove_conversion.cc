@@ -103,9 +103,9 @@ void DeclareFixedSizes(onnx::ModelProto* source, onnx::ModelProto* result) {
   DeclareSizes(mine, result->mutable_graph());
 }
 
-// Gives sizes that operators in front of the source's presents make equal one name, which restricts
-// nothing; and rows of matrices that the source reads as one row for each sequence the name of the
-// sequences, which the ledger's entry on sizes of one name says.
+// Gives one name to sizes that operators in front of the source's presents make equal, which
+// excludes no step (EqualNamesOf). Also gives the name of B to the rows of matrices that the source
+// reads as one row per sequence (RowNamesOf); the ledger's entry on sizes of one name states that.
 void ShareEqualNames(const Manifest& relation, onnx::ModelProto* source) {
   const auto graph =
       Graph::Build(std::shared_ptr<const onnx::ModelProto>(source, [](const auto*) {}));
@@ -160,7 +160,7 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
     return proof;
   }
   const std::vector<std::string> flags = KeptFlags(*source, relation);
-  // Only the obligations of the proof that is kept are handed out.
+  // Only the obligations of the proof that is kept are returned.
   Obligations of_first, of_second;
   const auto listens = [&](Obligations* o) { return obligations == nullptr ? nullptr : o; };
   Proof first =
@@ -174,7 +174,7 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
   return by_second ? second : first;
 }
 
-// Returns the power of two that no size which the two models declare exceeds.
+// Returns the smallest power of two that is not below any size that the two models declare.
 int64_t SizeLimitOf(const onnx::ModelProto& before, const onnx::ModelProto& after) {
   constexpr int64_t kMost = int64_t{1} << 62;
   const int64_t largest =

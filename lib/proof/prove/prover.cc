@@ -178,8 +178,8 @@ class Prover {
     return MixedSequences(open_->pair(), open_->twins(), open_->equality(), relation_);
   }
 
-  // Says why padding tokens may change what real tokens are given. In a model with static shapes a
-  // host pads each step that has fewer tokens, whatever the source would be given.
+  // Returns why padding tokens may change the results for real tokens. In a model with static
+  // shapes a host pads each step that has fewer tokens, whatever the source would be given.
   std::string ReachedByPadding() {
     const Expr tokens = twins_.new_tokens();
     if (open_ != nullptr && tokens != nullptr && tokens->kind() == sym::Kind::kInteger) {
@@ -217,8 +217,9 @@ class Prover {
     });
   }
 
-  // Adds that steps have no padding tokens to the assumptions, if these may change what real tokens
-  // give: the source is then another model for a step with fewer tokens, or with fewer sequences.
+  // Adds the assumption that steps have no padding tokens if they may change the results for real
+  // tokens: the source then computes something else in a step with fewer tokens, or with fewer
+  // sequences.
   void ExcludePadding(Proof* proof) {
     const bool grows = std::any_of(relation_.caches.begin(), relation_.caches.end(),
                                    [](const ManifestCache& cache) { return cache.source.growing; });
@@ -234,7 +235,8 @@ class Prover {
                             AssumptionSource::kHost});
   }
 
-  // The ledger's kind for an assumption of the forms; nullopt if the correspondence has entered it.
+  // Returns the ledger's kind for an assumption of the forms; nullopt if the correspondence has
+  // entered it already.
   static std::optional<AssumptionKind> KindOf(sym::AssumptionReason reason) {
     switch (reason) {
       case sym::AssumptionReason::kInside:
@@ -254,8 +256,8 @@ class Prover {
     return std::nullopt;
   }
 
-  // Starts facts about a value of the source. They rest on the inputs that it depends on and that
-  // the manifest says are all ones, or zeros.
+  // Starts facts about a value of the source. They rest on the inputs that it depends on and whose
+  // elements the manifest requires to be all ones, or all zeros.
   void StartFactsOf(ValueId of_source) {
     twins_.TakeGrounds();
     Grounds grounds;

@@ -77,7 +77,8 @@ class AttentionReader {
   // returns the weight in front of the mask.
   std::optional<sym::Expr> WithoutRenormalising(sym::Expr e);
 
-  // Returns x without the maximum of a row that is taken off all of its scores.
+  // Returns x without the maximum of its row that is subtracted from all scores of the row; x
+  // itself if none is.
   ValueId WithoutMaximum(ValueId x);
 
   // Returns true if a softmax of x has one score for each key, of which the one at `where` is that

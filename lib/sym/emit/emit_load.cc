@@ -19,7 +19,7 @@ std::string Emitter::Builder::OnAxes(const std::string& value, const std::vector
   return nodes().Add("Unsqueeze", {value, nodes().Int64s(missing)}, r_.role);
 }
 
-// Returns the axes of a source that may be longer than what is read of them.
+// Returns the axes of a source that may have more elements than its loads read.
 absl::Span<const int> Emitter::Builder::WideAxes(ValueId source) const {
   if (const auto own = r_.wide_axes.find(source); own != r_.wide_axes.end()) return own->second;
   const auto bound = e_.sources_.find(source);
@@ -62,7 +62,7 @@ bool Emitter::Builder::SameExtent(ValueId source, int axis, Expr index) const {
   });
 }
 
-// Returns true if the requested element compares with an extent that a host decides.
+// Returns true if the extent is a dimension symbol that occurs in the requested element.
 bool Emitter::Builder::AsksForEnd(Expr extent) const {
   if (extent->kind() != Kind::kDim) return false;
   const std::vector<DimSymbol> dims = DimsOf(r_.element);

@@ -156,7 +156,8 @@ void Engine::EvaluateNode(NodeId n) {
   node_done_[n] = true;
 }
 
-// Of the declared shapes of inner values, only the rank and constant extents are trusted.
+// Makes a value opaque with the shape that the model declares for it. Only the rank and constant
+// extents of that shape are trusted.
 void Engine::SetDeclared(ValueId v) {
   const TensorType& type = graph_.type(v);
   if (!type.shape) return SetUnknown(v);
@@ -309,7 +310,8 @@ void Engine::SetUnknown(ValueId v) {
 void Engine::Assume(NodeId node, AssumptionReason reason, Expr predicate, std::string_view why) {
   if (predicate->is_integer(1)) return;
   const auto [it, fresh] = assumed_.try_emplace(predicate, reason);
-  // What an operator demands in every run is said as well where a broadcast may demand it, too.
+  // A condition that was recorded for a broadcast is recorded again if an operator also requires it
+  // in every run.
   const bool stronger = !fresh && reason == AssumptionReason::kEqualExtents &&
                         it->second == AssumptionReason::kBroadcast;
   if (!fresh && !stronger) return;

@@ -1,4 +1,5 @@
-// What the functions for operators use of their node: inputs, elements and outputs.
+// Implements OpContext, through which the functions for operators read inputs and elements, and set
+// outputs.
 #include <algorithm>
 
 #include "sym/forms/forms_engine.h"

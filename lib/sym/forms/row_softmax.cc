@@ -192,7 +192,7 @@ class RenormalisedReader {
     return false;
   }
 
-  // Returns the predicate whose truth is the number, 1 or 0; null for other numbers.
+  // Returns a number that is 1 or 0 as a predicate; null for other numbers.
   Expr AsPredicate(Expr number) {
     if (number->is_integer(1)) return pool_.True();
     if (number->is_integer(0)) return pool_.False();

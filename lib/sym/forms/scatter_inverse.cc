@@ -223,7 +223,8 @@ class Inverter {
   std::vector<Coordinate> coords_;
   std::vector<Expr> solved_;
   Expr condition_ = pool_.True();
-  // What the result assumes: expressions that are >= 0, and vectors that hold consecutive indices.
+  // The assumptions of the result: expressions that are >= 0, and vectors that hold consecutive
+  // indices.
   std::vector<std::pair<Expr, std::string_view>> needs_;
   std::vector<Expr> consecutive_;
   Facts facts_;

@@ -45,7 +45,7 @@ double Fold(std::string_view op, double a, double b) {
   return a / b;
 }
 
-// What arithmetic has assumed about data.
+// Assumptions about data that arithmetic has made.
 struct Taken {
   // Real data times a predicate becomes a select instead of an opaque value.
   bool blend = false;

@@ -105,7 +105,8 @@ class Scatter {
       const int axis = static_cast<int>(k);
       const Expr index = pool_.Index(kUpdateBase + axis);
       auto digits = DigitsOf(pool_, axis, update_shape_[k], index, places_);
-      // What is one digit to the places may be a row and a column to the update.
+      // An index that the places use as one digit may be a row and a column in the element of the
+      // update.
       if (digits.size() > 1) {
         std::vector<Expr> readers = places_;
         readers.push_back(UpdateElement());

@@ -167,7 +167,7 @@ void OpSqueeze(OpContext& c) {
     for (int axis : dropped) c.Unify(x.dim(axis), c.pool().Integer(1), "squeezed axis");
   } else {
     for (int k = 0; k < x.rank(); ++k) {
-      // Whether a symbolic dimension is 1 is unknown, and so is the rank of the result.
+      // A symbolic dimension may be 1, so the rank of the result is unknown.
       if (x.dim(k)->kind() != Kind::kInteger) return;
       if (x.dim(k)->is_integer(1)) dropped.push_back(k);
     }

@@ -45,8 +45,8 @@ class ForwardBounds {
         Need(pool_.Sub(pool_.Neg(bound), pool_.Integer(1)));
         return FromEnd(bound);
       }
-      // The host chooses the length of a mask, and so that the bound lies inside. The last rows of
-      // a table, as many as a size says, are assumed to be there.
+      // The host chooses the length of a mask, so it is assumed to choose one that contains the
+      // bound. The last rows of a table, as many as a size says, are assumed to be there.
       if (!given && !IsOfHost(extent_) && !IsTakenOffTable(bound)) {
         const Expr negative = pool_.Lt(bound, pool_.Integer(0), Facts{});
         return c_.engine().Select(negative, FromEnd(bound), FromFront(bound, given));
@@ -72,7 +72,7 @@ class ForwardBounds {
   Expr FromEnd(Expr bound) {
     const Expr place = pool_.Add(extent_, bound);
     if (Holds(place)) return place;
-    // The host chooses the length of a mask, and so that there are as many elements.
+    // The host chooses the length of a mask, so it is assumed to choose one with enough elements.
     if (c_.engine().DependsOnData(bound) || IsOfHost(extent_)) {
       Need(place);
       return place;

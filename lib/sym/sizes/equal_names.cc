@@ -38,8 +38,7 @@ absl::flat_hash_map<std::string, int> PlacesOf(const Graph& graph) {
   return places;
 }
 
-// Returns the value whose elements Identity and Cast nodes hand on as v; v itself if there are
-// none.
+// Returns the value that v is behind Identity and Cast nodes; v itself if no such node makes it.
 ValueId Unpassed(Forms& forms, ValueId v) {
   const Graph& graph = forms.graph();
   for (NodeId n = graph.producer(v); n != kNoNode; n = graph.producer(v)) {
@@ -76,7 +75,8 @@ void RenameSizes(const SizeNames& names, onnx::GraphProto* graph) {
 
 SizeNames EqualNamesOf(const Forms& forms) {
   const auto places = PlacesOf(forms.graph());
-  // What nodes demand that no output depends on, runtimes leave out.
+  // Nodes on which no output depends are not counted, because a runtime may skip them and their
+  // requirements.
   const auto live = LiveNodes(forms.graph());
   SizeNames next;  // by name: an equal one that is declared earlier
   const auto first_of = [&](std::string name) {

@@ -24,7 +24,8 @@ class SizeFinder {
 
   std::vector<NamedSize> Run() {
     FindNames();
-    // What nodes demand that no output depends on, runtimes leave out.
+    // Nodes on which no output depends are not counted, because a runtime may skip them and their
+    // requirements.
     if (!left_.empty()) live_ = LiveNodes(graph_);
     for (const ValueId input : graph_.graph_inputs()) {
       if (DeclaresWanted(input)) LookBehind(input);

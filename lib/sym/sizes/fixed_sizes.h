@@ -13,9 +13,9 @@
 namespace kvlift::sym {
 
 // Returns the dim_params of graph inputs that an operator of the main graph makes equal to a
-// positive number in every run, each once. Names that an input of integers or truth values declares
-// are not looked for: they count tokens and sequences. Looks at few nodes behind each input, so
-// that a size may be missed.
+// positive number in every run, each once. Names that an input of integers or bools declares are
+// left out, because they count tokens and sequences. Only a few nodes behind each input are
+// examined, so a size may be missed.
 std::vector<NamedSize> FixedSizesOf(const Graph& graph);
 
 }  // namespace kvlift::sym
