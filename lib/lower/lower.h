@@ -40,8 +40,8 @@ struct Lowered {
 
 // Lowers a model. Calls of model-local functions are inlined first. Refuses (KV253) if there is
 // nothing to lower, if one of the two operators is used in a way that is not supported or in a body
-// of If, Loop or Scan, or if a node needs a newer opset than LowerOptions::opset. Fails as
-// Graph::Build and InlineFunctions.
+// of If, Loop or Scan, or if LowerOptions::opset is older than a node needs, or newer than the
+// model's. Fails as Graph::Build and InlineFunctions.
 absl::StatusOr<Lowered> Lower(const onnx::ModelProto& model, const LowerOptions& options);
 
 }  // namespace kvlift

@@ -39,9 +39,9 @@ absl::Status BlameFor(const Model& source, const Model& result, const absl::Stat
 // attentions without a reason of their own get `reason`. The model stays in the conversion.
 void RefuseAll(const Finding& reason, Conversion* conversion);
 
-// Refuses a conversion with --tree-mask (KV235) if the number of a slot means anything to the
-// result (maintenance/slots.h): tokens of a tree share positions, and each has its own slot. Does
-// nothing if there is no model.
+// Removes the model and refuses the conversion (KV235) if the number of a slot means anything to
+// the result (maintenance/slots.h). Must be called for conversions with --tree-mask, because tokens
+// of a tree share positions while each has its own slot. Does nothing if there is no model.
 void RefuseTree(Conversion* conversion);
 
 }  // namespace kvlift

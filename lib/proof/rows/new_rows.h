@@ -15,7 +15,7 @@ struct InputExtent {
 };
 
 // Returns an input axis that is always as long as the first axis of `value`. Returns nullopt if
-// none is found or the model cannot be read (an opset below 7).
+// none is found, or if the model has an opset below 7 or is not a valid graph.
 std::optional<InputExtent> FirstExtentOf(const std::string& value, const onnx::ModelProto& model);
 
 }  // namespace kvlift
