@@ -13,15 +13,17 @@
 namespace kvlift {
 
 struct Crossing {
-  std::string past;     // the input that later calls read
+  std::string past;     // the graph input that later calls read
   std::string present;  // the output that the first call computes; empty constants in later calls
-  std::string first;    // the present's value of the first call, in the graph of both calls
+  std::string first;    // what the first call gives for `present`, in the graph of both calls
 };
 
-// Returns the constant with an extent of 0 that v is, also behind Identity nodes; else nullptr.
+// Returns the constant that v is, directly or behind Identity nodes, if it has no elements; nullptr
+// for any other value.
 const onnx::TensorProto* EmptyConstant(const Graph& graph, ValueId v);
 
-// Returns `later` with an If in front that gives the value of each past and each present.
+// Returns `later` with an If node in front of it, whose outputs are the values of each past and
+// each present of `crossings`.
 // later: the model of later calls. both: the graph of both calls, in which names of the first call
 // start with `prefix`; only the nodes that keys and values need are copied from it.
 // condition: a bool value of `later` that equals `truth` in later calls.

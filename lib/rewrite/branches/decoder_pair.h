@@ -58,8 +58,9 @@ class DecoderPair {
   // computes, each in their order. Empty if there are more outputs than inputs.
   std::vector<Crossing> Crossings(absl::Span<const Growth> growths);
 
-  // Returns the extents of the inputs where all pasts are empty: the lengths of the growths are 0,
-  // and extents that either call needs to be equal are the same.
+  // Returns a substitution for extents of graph inputs that describes calls with empty pasts: the
+  // lengths of `growths` become 0, and extents that one of the calls needs to be equal become one
+  // expression.
   sym::Pool::Substitution EmptyPasts(absl::Span<const Growth> growths,
                                      absl::Span<const Crossing> crossings);
 

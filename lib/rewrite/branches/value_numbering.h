@@ -1,8 +1,8 @@
-// Value numbering over forms: which values of one graph are equal. Two sources are equal if they
-// are the same input, or constants of equal content; two results of real arithmetic are equal if
-// their operators, attributes and the forms of all operands are. Sound: values that are called
-// equal are equal for all inputs that neither side refuses at run time. Random operators and
-// operators with bodies are equal to no other node.
+// Value numbering over forms: which values of one graph are equal. Two values that no node computes
+// are equal if they are the same input, or constants of equal content; two results of real
+// arithmetic are equal if their operators, attributes and the forms of all operands are. Sound:
+// values that are called equal are equal for all inputs that neither side refuses at run time.
+// Random operators and operators with bodies are equal to no other node.
 #pragma once
 
 #include <optional>

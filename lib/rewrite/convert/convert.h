@@ -24,7 +24,7 @@ absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules);
 // pipeline/pipeline.h. Errors of trace.take are returned as they are.
 absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& options,
                                    RuleTable rules, const StepTrace& trace = {});
-// Takes the model away from a conversion that ends behind a step, as was asked.
+// Drops the model of a conversion that ends behind the step StepTrace::stop_after.
 void StopConversion(Conversion* conversion);
 // Returns the forms of a node's outputs, and one line per rule that says whether it matches the
 // node. NotFound: the model has no such node.

@@ -12,12 +12,12 @@
 
 namespace kvlift::internal {
 
-// The numbers of one cache in a step, as names of int64 values.
+// The write index and the lengths of one cache in a step, as names of int64 values.
 struct Slots {
   std::string write;     // [extent of the cache's axis 0]: slot of the first new row
   std::string valid;     // [B]: number of rows that attention may read, nonpad_kv_seqlen
   std::string keys;      // [1]: number of rows that attention is given
-  bool counted = false;  // `keys` is the largest of `valid`
+  bool counted = false;  // `keys` is the largest element of `valid`
 };
 
 class Control {
@@ -27,18 +27,19 @@ class Control {
   // Adds the nodes that growing and shifting caches share.
   absl::Status Emit();
 
-  // Returns the numbers of the cache with this index into ConversionPlan::caches.
+  // Returns write index and lengths of the cache with this index into ConversionPlan::caches.
   absl::StatusOr<Slots> SlotsOf(int cache);
   // Returns SlotsOf for an attention that reads these rows of the cache.
   absl::StatusOr<Slots> SlotsOf(int cache, const KeysRead& read);
 
-  // Returns the rows [from, to) of a past or present, in the layout of the result. counted: they
-  // are the first rows, and `to` is the largest count of valid rows.
+  // Returns the name of a Slice of `of`, a past or present: its rows [from, to), in the layout of
+  // the result. counted: `from` is 0, and `to` is the largest number of valid rows of a sequence.
   std::string Rows(const PlannedCache& cache, ValueId of, const std::string& from,
                    const std::string& to, bool counted);
 
-  // Names of the rows of a growing cache that the source has as its past, as its present and as
-  // what attention reads, in the layout of the result. Only where ConversionPlan::views() holds.
+  // These return the names of views of a growing cache, in the layout of the result: the rows that
+  // are the source's past, its present, and what its attention reads. They need
+  // ConversionPlan::views().
   std::string PastView(const PlannedCache& cache);
   std::string PresentView(const PlannedCache& cache);
   std::string ViewForAttention(const PlannedCache& cache);

@@ -1,5 +1,5 @@
-// The model that emission makes, with what its passes tell one another about the caches in it. They
-// say what they made; none of them looks for it.
+// The model that emission makes, with a record of the nodes that were made for each cache. The
+// passes of emission read this record and do not search the model for these nodes.
 #pragma once
 
 #include <string>
@@ -14,16 +14,16 @@ namespace kvlift {
 // Some rows of a cache, which a Slice along its sequence axis reads from the present.
 struct RowsView {
   std::string rows;      // the result of the Slice; it is not in the model if nothing reads it
-  bool counted = false;  // the rows from slot 0 on, as many as a count of valid rows says
+  bool counted = false;  // they begin at slot 0, and their number is a count of valid rows
 };
 
 // What was made of a cache, as names of values.
 struct EmittedCache {
-  // The result of the node through which the past is written: the present, or the past with one
-  // more axis.
+  // The output of the node through which the past is written: the present or, if the sequence axis
+  // is axis 0, the output of the Unsqueeze in front of TensorScatter.
   std::string writer;
   // The operands of the TensorScatter from past to present: the new rows, and the slot of the
-  // first. Empty if other nodes stand before or behind it.
+  // first. Both are empty if other nodes stand between the past, the TensorScatter and the present.
   std::string update, write_indices;
   std::vector<RowsView> views;
 

@@ -39,7 +39,7 @@ class AttentionEmitter {
   // batch_times_heads.
   std::string SplitHeads(const std::string& value, const CacheView& view, int64_t head_dim,
                          const Slots& slots);
-  // Adds the Attention and what makes the site's output of its result.
+  // Adds the Attention and the nodes that turn its result into the site's output.
   void EmitResult(const AttentionSite& site, const PlannedAttention& planned,
                   const NodeBuilder::Inputs& inputs, const std::string& role,
                   NodeBuilder::Attributes attributes);
@@ -56,8 +56,8 @@ class AttentionEmitter {
   absl::StatusOr<std::string> MaskOfBiases(const AttentionSite& site,
                                            const PlannedAttention& planned, const Slots& slots,
                                            const std::string& mask);
-  // Returns [., N, S, W + 1] from a mask [., 1 or N, S, W] that is added to scores, which may be
-  // empty.
+  // Returns an additive mask [., N, S, W + 1]: the additive mask [., 1 or N, S, W], or zeros if
+  // `mask` is empty, with the scores of the sink as its last column.
   absl::StatusOr<std::string> WithSink(const std::string& mask, const AttentionSite& site,
                                        const PlannedAttention& planned, const Slots& slots);
   std::string SplitBatchAndHeads(const std::string& value, int64_t heads);

@@ -21,11 +21,12 @@ class AttentionJudge {
  public:
   explicit AttentionJudge(const PlanBasis& basis) : s_(basis) {}
 
-  // assumed: what the attentions before it take the elements of padding masks to be.
+  // assumed: by padding mask, the value that all its elements are taken to have (--padding none) by
+  // the attentions judged before.
   JudgedAttention Judge(const AttentionSite& site, const std::map<ValueId, int64_t>& assumed) const;
 
  private:
-  // Why an attention, or the plan, is not as judged; nullopt: nothing speaks against it.
+  // Why an attention stays, or why nothing may be converted; nullopt: there is no such reason.
   using Objection = std::optional<std::variant<Finding, PlanRefusal>>;
 
   Finding Reason(std::string_view code, std::string text, const AttentionSite& site,
@@ -33,7 +34,7 @@ class AttentionJudge {
   Objection JudgeOperands(const AttentionSite& site) const;
   Objection JudgeNumbers(const AttentionSite& site, int32_t type) const;
   bool OneType(const AttentionSite& site, int32_t type) const;
-  // Returns true if a step writes one row per query, or one row that all queries are of.
+  // Returns true if a step writes one row per query, or if HasRowsOfOneToken.
   bool RowPerToken(const AttentionSite& site, const PlannedCache& key) const;
   // Returns true if a step has one token, and all rows of queries, such as the heads of a group,
   // see the same keys.
@@ -57,11 +58,11 @@ class AttentionJudge {
   sym::Emitter::Request BiasInRingOrder(const AttentionSite& site, const PlannedCache& key,
                                         ValueId bias) const;
 
-  // Returns the mask operand that keeps the keys of `rest`, or why it cannot be drawn.
+  // Returns the mask operand that keeps the keys of `rest`, or why there are no nodes for it.
   std::variant<sym::Emitter::Request, Finding> MaskRequest(const AttentionSite& site,
                                                            const PlannedCache& key,
                                                            sym::Expr rest) const;
-  // Returns the scores of the sink, or why they cannot be drawn.
+  // Returns the scores of the sink, or why there are no nodes for them.
   std::variant<sym::Emitter::Request, Finding> SinkRequest(const AttentionSite& site,
                                                            int32_t type) const;
   // Returns e with one expression for the past length, however the source names it.
@@ -72,12 +73,13 @@ class AttentionJudge {
   sym::Expr FirstNewRow(const PlannedCache& key) const;
   // Returns true if no key at or behind the valid length is visible.
   bool HidesUnused(const MaskOfSite& mask) const;
-  // Returns true if the mask alone hides those keys, without the extent of the keys. A ring needs
-  // that, since it holds other tokens where another buffer ends.
+  // Returns true if the mask alone hides those keys, so that the extent of the keys need not. A
+  // ring needs this: its slots behind the new rows hold older tokens.
   bool SaysWhatIsUnused(const MaskOfSite& mask) const;
-  // Returns `keep`, and that the key is one of those that the source's attention reads.
+  // Returns `keep` and the condition that the key is one of those that the source's attention
+  // reads.
   sym::Expr OfSourceKeys(const MaskOfSite& mask, sym::Expr keep) const;
-  // Returns `keep`, and that the key is a valid row where `keep` does not imply it.
+  // Returns `keep` and, unless `keep` implies it, the condition that the key is a valid row.
   sym::Expr OfValidKeys(const MaskOfSite& mask, sym::Expr keep) const;
   // Returns e, an expression of the source's rows (i3), as one of the buffer's slots.
   sym::Expr InSlots(const MaskOfSite& mask, sym::Expr e) const;
@@ -89,10 +91,10 @@ class AttentionJudge {
   bool AssumePadding(sym::Expr part, std::map<ValueId, int64_t>* assumed) const;
   bool ReadsPerQuery(sym::Expr part, absl::Span<const ValueId> masks) const;
   static bool ReadAtKeys(sym::Expr e, ValueId source);
-  // Returns true if data may make one of these axes of a source empty.
+  // Returns true if one of these axes of `source` has an extent that depends on data and may be 0.
   bool MayBeEmpty(ValueId source, absl::Span<const int> axes) const;
-  // Returns the axes of a source that e reads at the index of the key, without those of new_length
-  // rows.
+  // Returns the axes of `source` that e reads at the index of the key (i3), except axes of extent
+  // new_length.
   std::vector<int> KeyAxes(sym::Expr e, ValueId source, sym::Expr new_length) const;
 
   const PlanBasis& s_;

@@ -9,8 +9,8 @@
 namespace kvlift {
 
 // Plans the conversion of every update of the analysis, of which there must be at least one. What
-// cannot be converted is a refusal in the plan. The analysis stays as it is, but for forms and
-// expressions that were not asked for before.
+// cannot be converted is a refusal in the plan. The analysis stays as it is, except that its Forms
+// may compute further forms and expressions.
 ConversionPlan MakePlan(const Analysis& analysis, const ResolvedOptions& options);
 
 }  // namespace kvlift

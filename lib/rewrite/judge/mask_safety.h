@@ -25,8 +25,8 @@ bool Implies(const PlanBasis& s, const MaskOfSite& mask, sym::Expr bound);
 // Returns true if e reads a graph input at the index of the key, such as a padding mask.
 bool ReadsHostMask(const PlanBasis& s, sym::Expr e);
 
-// Returns true if Attention-24 gives what the source gives for a query without visible keys: 0 for
-// 0. With MaskForm::kAdditive it gives an average, unless there is a sink.
+// Returns true if Attention-24 and the source both give 0 for a query without visible keys. With
+// MaskForm::kAdditive Attention-24 gives an average of values instead, unless there is a sink.
 bool KeepsRowsWithoutKeys(const AttentionSite& site, const ResolvedOptions& options);
 
 // Returns true if each query sees at least one key, apart from keys that the host hides.
@@ -41,8 +41,9 @@ bool HidesLater(const PlanBasis& s, const MaskOfSite& mask);
 bool MayHideLater(const PlanBasis& s, NodeId attention);
 
 // Returns true if a query without visible keys may differ from the source in one layer, and the row
-// that is computed from it is visible to another layer, which hides other keys. False where no step
-// has padding tokens because a state, or an operator that combines all tokens, takes them in.
+// that is computed from it is visible to another layer, which hides other keys. Returns false if no
+// step has padding tokens, since a state, or an operator that combines all tokens, reads every
+// token.
 bool PadsLeak(const PlanBasis& s);
 
 }  // namespace kvlift::internal

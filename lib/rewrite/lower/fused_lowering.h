@@ -33,7 +33,7 @@ class Lowering {
   // Returns the extent of an operand's axis if that is a constant, else 0.
   int64_t Extent(NodeId n, size_t input, int axis);
   int32_t Type(NodeId n, size_t input) { return forms_.ElementType(graph_.inputs(n)[input]); }
-  // Returns true if those of the inputs that the node has are of the type of the first one.
+  // Returns true if each of these inputs that the node has is of the type of the first of them.
   bool SameTypes(NodeId n, std::initializer_list<int> inputs);
   // Returns true if the declared type of an output does not contradict this shape and element type.
   // An extent of 0 is not known; type 0 is that of input 0.

@@ -8,8 +8,9 @@
 
 namespace kvlift {
 
-// The value is CacheUpdate::read_by_attention() with these axes fixed; empty: it is all of it. Its
-// type may be narrower than that of the cache, whose numbers are then all of the narrower type.
+// A value that equals CacheUpdate::read_by_attention() with `fixed_axes` fixed, or all of it if
+// `fixed_axes` is empty. Its type may be narrower than that of the cache if the narrower type holds
+// all numbers of the cache.
 struct Equivalent {
   ValueId value = kNoValue;
   std::vector<FixedAxis> fixed_axes;

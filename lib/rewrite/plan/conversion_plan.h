@@ -71,7 +71,8 @@ struct DerivedIndex {
   ValueId input = kNoValue;
   int axis = 0;
 };
-// The host feeds it. Names of new inputs; empty: there is no such input.
+// The host feeds the past's length. Each field is the name of a new input; empty: there is no such
+// input.
 struct IndexInputs {
   std::string write_indices;     // int64 [B]
   std::string nonpad_kv_seqlen;  // int64 [B]; empty: the graph computes it
@@ -136,12 +137,12 @@ struct PlannedWrite {
   std::vector<ValueId> slices;
 };
 
-// The rows of its key and value caches that an Attention-24 is given are one of the next four.
-// The rows that the source's attention reads.
+// KeysRead says which rows of its key and value caches an Attention-24 is given.
+// SourceRows: the rows that the source's attention reads.
 struct SourceRows {};
 // Slots [0, P + S).
 struct ValidRows {};
-// The whole buffer, of which nonpad_kv_seqlen says how much is valid.
+// The whole buffer; nonpad_kv_seqlen says how many of its rows are valid.
 struct AllSlots {};
 // The whole buffer, all of which counts as valid; the mask hides the unused slots.
 struct AllSlotsValid {
@@ -172,7 +173,7 @@ struct PlannedAttention {
   // there is no sink. With a sink, `additive` is true, and nonpad_kv_seqlen counts all keys.
   std::optional<sym::Emitter::Request> sink;
   std::vector<PlannedBias> biases;
-  bool expands_biases = false;      // their sum lacks the full extents of queries or keys
+  bool expands_biases = false;      // Expand gives their sum the full extents S and W
   bool mask_has_heads = false;      // the mask, or a bias, has an axis of N heads
   bool groups_as_tokens = false;    // the queries of a group are stacked on the axis of tokens
   bool heads_in_last_axis = false;  // queries, keys, values and result are [B, ., N*D]
@@ -188,8 +189,8 @@ struct PlannedAttention {
 struct Unjudged {};
 using AttentionOutcome = std::variant<Unjudged, PlannedAttention, Finding>;
 
-// An operand of a node that stays and that depends on the past's length: it reads a whole constant
-// table instead of the first rows of it, or is computed from the write index.
+// An operand that is replaced at a node that stays, since it depends on the past's length: by a
+// whole constant table instead of its first rows, or by an expression over the write index.
 struct RederivedOperand {
   NodeId node = kNoNode;
   int operand = 0;
@@ -206,7 +207,7 @@ struct TokensTogether {
 struct OtherRowsRead {
   NodeId node = kNoNode;
 };
-// The write index is a length that the host tells minus the number of new tokens.
+// The write index is a length that the host feeds, minus the number of new tokens.
 struct IndexCountsBack {};
 using NoPadding = std::variant<StateTakesTokens, TokensTogether, OtherRowsRead, IndexCountsBack>;
 
@@ -252,7 +253,7 @@ struct ConversionPlan {
   std::optional<PlannedQuantization> quantization;
   bool one_tensor = false;  // caches that are parts of one tensor in the source stay so
   std::map<ValueId, std::string> names;  // new names of pasts and presents; empty: they keep theirs
-  // What the forms behind the plan take for granted of inputs and sizes, for the host to keep.
+  // Conditions on inputs and sizes that the forms assume and that the host must keep to.
   std::vector<sym::Assumption> assumptions;
 
   // Attention is given the valid rows of a buffer, not the whole buffer.

@@ -25,7 +25,7 @@ struct Placement {
   // source and the result separate heads alike, or the source does.
   int64_t split_heads = 0;
 };
-// heads: HeadsInLastAxis.
+// heads: the result of HeadsInLastAxis for the cache.
 Placement PlacementOf(Layout layout, const CacheUpdate& update, int64_t heads);
 
 // Returns Nk of a cache [B, M, Nk*D] of which every attention reads all elements as those of Nk

@@ -54,7 +54,8 @@ struct PlannedCache : CacheUpdate {
   bool fifo() const { return std::holds_alternative<FifoRing>(buffer); }
   // Returns true if rows are in other slots than the source has them in.
   bool moves_rows() const;
-  // Returns what the buffer is besides a linear one, in words that follow others; may be empty.
+  // Returns words that end a text about the cache, such as ", in which rows wrap around"; empty for
+  // a LinearBuffer.
   std::string buffer_words() const;
 };
 

@@ -58,8 +58,8 @@ struct Analysis {
   std::vector<AnalysedCache> caches;
   std::vector<CacheUpdate> updates;          // the caches that can be converted
   std::vector<AnalysedAttention> attention;  // by node
-  // What the model hands from step to step and no attention reads, as a convolution or a recurrence
-  // does.
+  // Values that the model hands from step to step and that no attention reads, such as the state of
+  // a convolution or of a recurrence.
   std::vector<CachePair> states;
   std::vector<Finding> near_misses;
 };

@@ -8,12 +8,12 @@
 
 namespace kvlift {
 
-// past[.., t, ..] for t < length, and something else behind it.
+// A present that is past[.., t, ..] for t < length and has new rows behind it.
 struct Append {
   int axis = -1;  // the sequence axis
-  // P, the first row that is not the past's; S, the number of the others, if `reversed`.
+  // The row at which past and new rows meet: P or, if `reversed`, S.
   sym::Expr length = nullptr;
-  sym::Expr update = nullptr;  // element of the rest; i_axis counts from 0
+  sym::Expr update = nullptr;  // element of the new rows; i_axis counts them from 0
   // Set if the past's sequences are reordered: past[x[i0], .., t, ..]. Null: they stay in place.
   sym::Expr reordered_past = nullptr;
   // The new rows stand in front of the past.
@@ -23,24 +23,25 @@ struct Append {
 // Reads `v` as the past with rows behind it. Returns nullopt if it is anything else.
 std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v);
 
-// New rows at some slots of a buffer, and the past at all others.
+// A present that has new rows at some slots of a buffer, and the past's rows at all others.
 struct Write {
   int axis = -1;               // the sequence axis
   sym::Expr start = nullptr;   // slot of the first new row; contains the index i0 at most
   sym::Expr length = nullptr;  // S, without indices and loads
   sym::Expr update = nullptr;  // element of the new rows; i_axis counts from `start`
-  // A part of the other axes is written only, such as the first sequences of a larger batch;
+  // Only a part of the other axes is written, such as the first sequences of a larger batch;
   // `update` repeats the past's rows for the rest.
   bool writes_some_sequences = false;
 };
 
-// Each of these returns nullopt if the present does not have the past's shape, or is anything else.
-// The update at slots start <= t < start + length.
+// Each of the next three functions returns nullopt if the present does not have the past's shape,
+// or is made in another way.
+// Reads a present with the update at slots start <= t < start + length.
 std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair);
-// The update at slots (start + s) mod M for s < length. The axis is not the first one.
+// Reads a present with the update at slots (start + s) mod M, s < length. `axis` is never 0.
 std::optional<Write> ReadRing(sym::Forms& forms, const CachePair& pair);
-// past[.., t + length, ..] for t < M - length, and the update behind it. `start` stays null. The
-// axis is not the first one.
+// Reads a present that is past[.., t + length, ..] for t < M - length, with the update behind it.
+// `start` stays null, and `axis` is never 0.
 std::optional<Write> ReadShift(sym::Forms& forms, const CachePair& pair);
 
 // Returns the update of a buffer of fixed capacity. Returns nullopt if the past's axes have no

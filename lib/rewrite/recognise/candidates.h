@@ -33,8 +33,9 @@ struct Candidates {
 // of the same rank and element type.
 Candidates FindCandidates(sym::Forms& forms);
 
-// Returns the axes on which the extents of an input and an output differ, those that differ by more
-// than a name if there are such. Returns nullopt if the ranks differ or are not known.
+// Returns the axes on which the extents of an input and an output differ. Axes on which one extent
+// is a number and the other a name are returned only if there are no others. Returns nullopt if the
+// ranks differ or are not known.
 std::optional<std::vector<int>> DifferingAxes(sym::Forms& forms, ValueId input, ValueId output);
 // Returns true if e, an element, reads some element of the past at another place than its own.
 bool MovesPast(ValueId past, sym::Expr e);

@@ -10,8 +10,9 @@ namespace kvlift {
 // Whether caches that TensorScatter writes already stay as they are, or are recognised as others.
 enum class WrittenCaches { kStay, kRecognise };
 
-// Fills in caches, updates, states and near misses of an analysis that has a graph and forms, and
-// none of the four. Uses the options only, skip, mode and rounding; may replace the forms.
+// Fills in caches, updates, states and near misses of an analysis, which must have a graph and
+// forms, and none of these four yet. Uses the options only, skip, mode and rounding; may replace
+// the forms.
 void FindCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches written, Analysis& a);
 
 }  // namespace kvlift

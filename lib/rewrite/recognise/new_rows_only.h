@@ -5,8 +5,8 @@
 
 namespace kvlift {
 
-// Returns the graph input behind which the graph puts exactly the rows that a graph output holds,
-// to read both; kNoValue if the graph puts them behind no input.
+// Returns the graph input to which the graph itself appends exactly the rows of `output`, for
+// example to attend to both; kNoValue if there is no such input.
 ValueId PastOfNewRows(sym::Forms& forms, ValueId output);
 
 }  // namespace kvlift

@@ -1,10 +1,12 @@
-// Names for sizes that the graph's own names tell apart, or do not.
+// Renames dim symbols of a graph that gives one name to different lengths, or different names to
+// one length.
 //
 // Exporters name the row axes of all pasts alike, although a past that keeps the last W rows has
-// fewer than the others once it is full. Lengths that the graph reads from either would be taken
-// for each other. Other exporters give the row axis of each past a name of its own, although all
-// caches of a step hold the same number of tokens (KV304): a mask as long as one past would not be
-// seen to fit the scores over another. The same goes for the axes of sequences.
+// fewer than the others once it is full. Without other names, a length that the graph reads from
+// one would be taken for that of the other. Other exporters give the row axis of each past a name
+// of its own, although all caches of a step hold the same number of tokens (KV304): a mask as long
+// as one past would not be known to fit the scores over another. The same goes for the axes of
+// sequences.
 #pragma once
 
 #include <memory>

@@ -51,7 +51,7 @@ enum class WriteSpelling { kScatter, kSplice, kSelect, kBlend };
 struct WriteAt {
   sym::Expr start = nullptr;  // a slot; contains the batch index i0 at most
   WriteSpelling spelling = WriteSpelling::kScatter;
-  // The source writes a part of the other axes only, such as the first sequences of a larger batch;
+  // The source writes only a part of the other axes, such as the first sequences of a larger batch;
   // CacheUpdate::update repeats the past's rows for the rest.
   bool writes_some_sequences = false;
 };

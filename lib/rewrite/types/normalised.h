@@ -43,8 +43,8 @@ struct Normalised {
   std::vector<Origin> origins;
   Unpacked unpacked;  // caches that are parts of packed tensors of the source
 
-  // Replaces a finding at a node that could not be normalised by the reason for that, which says
-  // more.
+  // If the finding is about a node that could not be normalised, replaces it by the refusal that
+  // says why.
   void GiveReason(Finding* finding) const;
   // Replaces names of nodes by those of the source's nodes that they stand for, each once.
   void NameSource(std::vector<std::string>* nodes) const;

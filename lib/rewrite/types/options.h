@@ -45,9 +45,9 @@ enum class Rotary { kAuto, kKeep, kFused };
 // For sources that hold the caches of all layers in one tensor: a cache per layer and role, or one
 // tensor as in the source (rewrite/emit/pack_caches.h).
 enum class CacheTensors { kPerLayer, kPacked };
-// What is done where a rounding would show by more than a last bit (KV248): attentions whose result
-// is quantised by its range, or whose caches of float32 hold half-precision numbers, stay or are
-// converted.
+// Whether attentions stay (kKeep) or are converted (kFree) where another rounding could change
+// results by more than the last bit (KV248): their result is quantised by its range, or their
+// caches of float32 hold half-precision numbers.
 enum class Rounding { kKeep, kFree };
 // Whether caches whose rows wrap around or shift are converted, by TensorScatter's circular mode.
 enum class WriteMode { kLinear, kCircular };

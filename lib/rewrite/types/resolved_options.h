@@ -13,9 +13,9 @@ struct ResolvedOptions : ConvertOptions {
   explicit ResolvedOptions(const ConvertOptions& options);
 };
 
-// Returns true if the options ask for a form of the result that a model with TensorScatter may not
-// have: a target, or anything about the interface, the index, masks, reads or the stored rows that
-// is not the default; or by `anew`.
+// Returns true if `anew` is set, or if the options ask for a form of the result that a model with
+// TensorScatter may not have: a target, or anything about the interface, the index, masks, reads or
+// the stored rows that is not the default.
 bool AsksForForm(const ConvertOptions& options);
 
 }  // namespace kvlift

@@ -6,18 +6,18 @@
 
 namespace kvlift {
 
-// Products with weights between a cache and the attention that reads it: keys and values may be
-// projected from latent rows. What follows more of them is another layer.
+// The most products with weights between a cache and the attention that reads it: keys and values
+// may be projected from latent rows. An attention behind more products belongs to another layer.
 constexpr int kMaxProjections = 1;
 
 // Returns true for operators with a state of fixed size: CausalConvWithState, LinearAttention.
 bool IsStateOperator(const Graph& graph, NodeId n);
 
-// Returns the softmax, or the operator that contains one, that reads the values as keys or weighs
-// them as values: behind a product of two values of the step, without another product in between,
-// or in front of such a product. The softmax of a router of experts is neither. Returns kNoNode if
-// a search of a few hundred values, over at most `max_projections` products with weights, finds
-// none.
+// Returns the softmax of the attention that reads `values` as keys or values, or the operator that
+// contains it. A softmax counts if it reads the product of the keys with another computed value, or
+// if its result is multiplied with the values, with no other such product in between; that of a
+// router of experts does neither. Returns kNoNode if a search of a few hundred values, over at most
+// `max_projections` products with weights, finds none.
 NodeId FindSoftmax(const Graph& graph, absl::Span<const ValueId> values,
                    int max_projections = kMaxProjections);
 
