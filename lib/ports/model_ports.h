@@ -1,5 +1,6 @@
-// The roles of the inputs and outputs of a decoder that are no caches. A role is given only where
-// the graph tells it: what an input feeds, and which shapes are declared equal. Names tell nothing.
+// The roles of the inputs and outputs of a decoder that are not caches. A role is given only where
+// the graph shows it: by the operands that an input reaches, and by shapes that are declared equal.
+// Names are not used.
 #pragma once
 
 #include "ir/graph.h"
@@ -26,7 +27,7 @@ struct ModelPorts {
   ValueId logits = kNoValue;
 };
 
-// The graph has declared and inferred types.
+// The types of the graph's values must be declared or inferred.
 ModelPorts ReadModelPorts(const Graph& graph, const StaticCache& cache);
 
 }  // namespace kvlift::ports

@@ -26,8 +26,9 @@ struct StaticCache {
   std::vector<LayerCaches> layers;   // in the order of their Attention nodes
 };
 
-// Fills *cache. Returns why not (KV254): the graph has no static caches, has others beside them, or
-// says more of them than StaticCache holds.
+// Fills *cache. Returns why not (KV254): the graph has no static caches, has other caches too, or
+// uses them in a way that StaticCache cannot describe, such as keys and values in one tensor, or
+// several inputs for write_indices.
 std::optional<Finding> ReadStaticCache(const Graph& graph, StaticCache* cache);
 
 }  // namespace kvlift::ports

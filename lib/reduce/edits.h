@@ -1,4 +1,4 @@
-// What the reductions that edit both models of a pair alike have in common.
+// The step that reductions share which make the same edit in both models of a pair.
 #pragma once
 
 #include <functional>

@@ -14,10 +14,11 @@ struct PartEnds {
   // Outputs that the part does not give; of a pair, names in the conversion. The output of a cache
   // stays in a pair as long as a node reads the cache.
   absl::flat_hash_set<std::string> dropped_outputs;
-  // Shared values that become graph inputs, in both models of a pair; they may be inputs
-  // (SharedValue::may_be_input).
+  // Shared values that become graph inputs, in both models of a pair. SharedValue::may_be_input
+  // must hold for them.
   absl::flat_hash_set<std::string> entering;
-  // Shared values that become graph outputs, unless they are; they may be outputs.
+  // Shared values that become graph outputs, if they are not outputs already.
+  // SharedValue::may_be_output must hold for them.
   std::vector<std::string> added_outputs;
   // Graph inputs that no node reads and that the part does not keep; of a pair, names in either
   // model.

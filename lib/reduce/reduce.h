@@ -24,8 +24,8 @@ class Trials {
   using Make = std::function<std::optional<Subject>(size_t index)>;
 
   virtual ~Trials() = default;
-  // Returns the first of `count` candidates that shows it, whatever is tried at the same time;
-  // nullopt if none does, or if the trials are over before one is found.
+  // Returns the first of `count` candidates that shows what is to be kept, even if several are
+  // tried at once; nullopt if none does, or if the trials are over before one is found.
   virtual std::optional<Found> FindFirst(size_t count, const Make& make) = 0;
   // Returns true if no more trials are wanted.
   virtual bool over() const = 0;
@@ -33,7 +33,8 @@ class Trials {
 
 struct ReduceOptions {
   TypesFrom types = TypesFrom::kForms;
-  // Called after each step that made the subject smaller, with what went: "nodes". May be null.
+  // Called after each step that made the subject smaller. what: the kind of elements that were
+  // removed, such as "nodes". May be null.
   std::function<void(std::string_view what, const Subject& now)> say = nullptr;
 };
 

@@ -19,13 +19,13 @@ std::string IsFolderName(const std::string& path);
 // Returns the path of a folder without links and dots; "" is the current one.
 std::filesystem::path CanonicalFolder(const std::filesystem::path& folder);
 
-// Knows what a command reads, so that no output takes its place, with --force neither.
+// Refuses outputs that would overwrite a file that the command reads, even with --force.
 class OutputGuard {
  public:
-  // With `force`, outputs may replace files that are no inputs.
+  // force: outputs may replace files that are not inputs.
   explicit OutputGuard(bool force) : force_(force) {}
 
-  // Adds a file that is read. Does nothing for "", "-" and what does not exist.
+  // Adds a file that the command reads. Does nothing for "", "-" and paths that do not exist.
   void Reads(const std::string& path);
   // Adds the file of a model and its external data.
   void ReadsModel(const Model& model);

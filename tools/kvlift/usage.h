@@ -1,4 +1,4 @@
-// What is wrong with a command line that is refused.
+// Explains why a command line is refused.
 #pragma once
 
 #include <string>

@@ -23,8 +23,8 @@ struct OpContext {
   int64_t budget = 0;            // scalar operations that may be done
   // Scalar operations that were done, beyond a few per element.
   int64_t work = 0;
-  // Only the host reads the results. If computing all elements takes too much work, some are
-  // enough.
+  // No node reads the results; they are graph outputs only. If computing all elements takes too
+  // much work, some are enough.
   bool is_last = false;
 
   // Adds to `work`. Returns ResourceExhausted if it exceeds `budget`.

@@ -27,7 +27,7 @@ struct CacheReport {
   std::string dtype;   // "float32"
   bool growing = false;
   std::string capacity;  // an expression, in tokens; empty if the cache grows
-  // Of one row of one sequence; absent: an extent is not constant.
+  // The bytes of one row of one sequence; absent: an extent is not constant.
   std::optional<int64_t> bytes_per_token;
   std::string update;       // the value that holds the new rows; empty: no single value does
   std::string write_start;  // an expression; empty: not known

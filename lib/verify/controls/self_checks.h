@@ -68,20 +68,20 @@ class SelfChecks {
  private:
   using Trace = std::vector<exec::Fetches>;
 
-  // Slots behind the past hold the rows of an earlier run.
+  // Runs the longest record with the rows of an earlier run in the slots behind the past.
   SelfCheck DirtyBuffer(Runner& converted);
-  // Slots behind the past hold large noise.
+  // Runs it with large noise in the slots behind the past.
   SelfCheck Garbage(Runner& converted);
-  // The executor holds caches in this mode.
+  // Runs it with the caches of the executor in this mode.
   SelfCheck Alias(exec::AliasMode mode, const std::string& name);
-  // The sequences of a batch are rotated by one.
+  // Runs a record with the sequences of each batch rotated by one.
   SelfCheck Permuted(Runner& source, Runner& converted);
   // Whether the source's results change when sequences are rotated. plan: the record's plan with
   // its sequences rotated by one.
   bool SourceMixesSequences(Runner& source, const Record& record, const Plan& plan);
-  // One prompt is run in pieces.
+  // Runs one prompt in pieces.
   SelfCheck Chunks(Runner& source, Runner& converted);
-  // Caches have twice the capacity.
+  // Runs a plan with caches of twice the capacity.
   SelfCheck Capacity(Runner& source, Runner& converted);
 
   // Runs the first `steps` steps of the plan on the converted model only, and returns its outputs.

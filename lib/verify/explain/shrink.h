@@ -10,7 +10,7 @@ namespace kvlift {
 // The check that found the difference; by default the comparison of a plan with the source.
 struct ToldBy {
   bool self_check = false;  // a self check of the converted model (self_checks.h)
-  double unused = 0;        // its amplitude of the noise in slots that hold no token
+  double unused = 0;        // amplitude of the noise that it puts into slots without a token
   Runner* mode = nullptr;   // the converted model in the executor's mode that differs; null: none
 };
 

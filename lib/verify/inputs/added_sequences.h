@@ -4,7 +4,8 @@
 //
 // The source's cache inputs and outputs get a batch axis of extent 1, and inputs that say where
 // sequences begin and end become nodes that compute what the relation requires for one sequence.
-// Neither changes a value. The rest of lib/verify handles sources with a batch axis only.
+// None of these changes alters the value of an element. The rest of lib/verify handles sources with
+// a batch axis only.
 #pragma once
 
 #include "absl/status/statusor.h"

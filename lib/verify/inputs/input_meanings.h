@@ -25,7 +25,7 @@ struct Axis {
   Extent extent = Extent::kStatic;
   int64_t value = 1;    // of kStatic the length, of kBatch the rows per sequence; else unused
   bool settled = true;  // false: `value` is a guess
-  // Of kStatic: the name of a length that no step determines, for example how many tokens an
+  // For kStatic: the name of a length that no step determines, for example how many tokens an
   // encoder read; "input[axis]" if the source gives it no name. Empty: the source declares the
   // number.
   std::string free_length = {};
@@ -37,7 +37,7 @@ enum class Meaning {
   kLast,       // P + S - 1
   kTotal,      // P + S
   kNew,        // S
-  kOrder,      // for each sequence the place in the batch of the one whose past it takes over
+  kOrder,      // beam indices: for each sequence, the index of the one whose past it takes over
   kFlag,       // P > 0
   kNoFlag,     // P == 0
   kMask,       // which keys a token sees

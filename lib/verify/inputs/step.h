@@ -19,7 +19,7 @@ struct StepSpec {
   // Keys [first, second) that the mask hides; empty: it hides no others.
   std::vector<std::pair<int64_t, int64_t>> hidden;
   std::vector<int> sequences;  // numbers of the sequences, which seed the tokens
-  // For each sequence the place in the batch of the sequence whose past it takes over, as in beam
+  // For each sequence, the index in the batch of the sequence whose past it takes over, as in beam
   // search; empty: its own. Only for a source with an input that reorders its past.
   std::vector<int> order;
 

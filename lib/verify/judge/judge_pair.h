@@ -29,7 +29,7 @@ struct VerifyPart {
   // If set, only the plans are run, to see whether both models of half precision agree in their own
   // types; the source in float32 is made of these weights.
   const LiftedWeights* agreement = nullptr;
-  // If set, only the plans are run, and this is told of them.
+  // If set, only the plans are run, and the recorder writes down their steps.
   Recorder* recorder = nullptr;
   // How the model that is recorded stores the rows of its caches, by input, if `bounds` is set.
   std::map<std::string, RowStorage> stored;

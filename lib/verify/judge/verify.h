@@ -39,9 +39,9 @@ struct VerifyOptions {
 absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
                                     const Manifest& relation, const VerifyOptions& options);
 
-// Runs the plans alone, tells the recorder of them, and returns what they and the proof show. The
-// models are run whole, in their own types. Errors are those of Verify, and Unimplemented for
-// caches that are quantised.
+// Makes the proof and runs the plans, but no mutants and no other checks; the recorder writes the
+// steps down. Returns what plans and proof show. The models are run whole, in their own types.
+// Errors are those of Verify, and Unimplemented for caches that are quantised.
 absl::StatusOr<VerifyReport> RecordPlans(const Model& before, const Model& after,
                                          const Manifest& relation, const VerifyOptions& options,
                                          Recorder* recorder);

@@ -21,7 +21,8 @@ using VerifyPlain = std::function<absl::StatusOr<VerifyReport>(
 // - values and scales, and the rows that are read back, are bit for bit those of the definition,
 // - the outputs of the source and of the model with quantised rows differ by no more than the bound
 //   that the oracle computes for this rounding.
-// A recorder is told of the last comparison, with bounds for runtimes that fuse operators.
+// A recorder, if one is given, writes down the last comparison, with bounds for runtimes that fuse
+// operators.
 // Errors are those of `verify`; a model that cannot be taken apart is inconclusive (KV432).
 absl::StatusOr<VerifyReport> VerifyQuantized(const Model& before, const Model& after,
                                              const Manifest& relation, const VerifyOptions& options,

@@ -13,8 +13,8 @@ namespace kvlift {
 // The oracle takes a product of two exact numbers for exact up to one rounding, as it is in an
 // executor that computes operator by operator. A runtime that fuses a product and a sum rounds
 // once in place of twice. These bounds therefore take each real number that is fed to the converted
-// model for inexact by half a unit in the last place. Rows that are fed to a cache which the
-// runtime stores quantised are as inexact as that makes them.
+// model for inexact by half a unit in the last place. For rows that are fed to a cache which the
+// runtime stores quantised, the error of that quantisation counts if it is larger.
 class LooseBounds : public ErrorBounds {
  public:
   // `bounds` must outlive this.

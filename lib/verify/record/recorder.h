@@ -22,8 +22,9 @@ namespace kvlift {
 // A run of the source in one step.
 struct RecordedRun {
   std::vector<int> sequences;  // numbers of the sequences that ran together
-  exec::Feeds feeds;           // without caches that go on from the run before
-  // By input, a cache that is the present of the run before: its first so many rows, if it grows.
+  exec::Feeds feeds;           // without the caches that `rows` names
+  // By input, a cache that is the present of the last run of these sequences; the value is the
+  // number of its rows, from row 0 on, that the past has.
   std::map<std::string, int64_t> rows;
 };
 
@@ -35,7 +36,8 @@ struct RecordedOutput {
 struct RecordedStep {
   StepSpec spec;
   std::vector<RecordedRun> source;
-  exec::Feeds feeds;  // of the converted model, without caches that the last step left
+  // Of the converted model, without the caches that the last step's presents give.
+  exec::Feeds feeds;
   // By name. A cache has the rows of the step's new tokens only, unless it grows.
   std::map<std::string, RecordedOutput> outputs;
 };
@@ -48,14 +50,14 @@ struct RecordedPlan {
 
 class Recorder : public PlanWatcher {
  public:
-  // lengths: past lengths of steps that are there to be timed.
+  // lengths: past lengths of the steps that AddLengths records, in tokens.
   explicit Recorder(std::vector<int64_t> lengths) : lengths_(std::move(lengths)) {}
 
-  // Says how the two models correspond that run from now on.
+  // Sets the relation of the two models that run from now on.
   void Relate(const Manifest& relation) { relation_ = relation; }
-  // Says that the converted model that runs from now on keeps the rows of its caches as they are,
-  // where the recorded one stores them quantised. Elements without a computed bound are then not
-  // compared.
+  // Declares that the converted model that runs from now on stores the rows of these caches (by
+  // input) unchanged, where the recorded model quantises them. Elements without a computed bound
+  // are then not compared.
   void StandFor(std::map<std::string, RowStorage> stored) { stored_ = std::move(stored); }
 
   void Begin(const Plan& plan) override;
@@ -68,24 +70,26 @@ class Recorder : public PlanWatcher {
 
   // Drops plans that did not pass, by the results of all plans.
   void KeepPassed(const std::vector<PlanResult>& results);
-  // Records one step of one token (or as many as the models take) behind each of the lengths. Needs
-  // a driver that watches for this recorder.
+  // Records one step of one token (or as many as the models take) behind each of the lengths. This
+  // recorder must be the driver's watcher (Driver::Watch).
   void AddLengths(const Driver& driver, Runner& source, Runner& converted,
                   const PlanLimits& limits);
-  // Records the step with large caches. It is not run.
+  // Fills `large`, without running that step.
   void AddLarge(const Driver& driver, const Runner& converted, const PlanLimits& limits);
-  // Turns the caches that were fed into those of the recorded model, by its relation, and drops
-  // plans of which no output but caches is compared. What has to come out of a quantised cache
-  // stays its rows as they are read back, in float32.
+  // Quantises the fed caches as the recorded model, of this relation, stores them, and drops plans
+  // in which no output besides caches is compared. The expected value of a quantised cache stays
+  // what is read back from it, in float32.
   void Store(const Manifest& relation);
-  // Turns the source's feeds back into those of another source, from which the recorded one was
-  // made: `restore` gets a report whose counterexample has them, one step at a time.
+  // Turns the feeds of the recorded source into those of the source that it was made from.
+  // `restore` is called once for each run, with a report whose counterexample holds the feeds, and
+  // changes them.
   void Restore(const std::function<void(VerifyReport*)>& restore);
 
   std::vector<RecordedPlan> plans;
-  // The same for each length. Values of caches do not matter and are those of noise.
+  // One plan for each length that AddLengths ran. The values of the caches do not matter; they are
+  // noise.
   std::vector<RecordedPlan> timed;
-  // One step of the converted model alone with large caches, which shows in time whether they are
+  // One step of the converted model alone with large caches, whose time shows whether they are
   // copied; empty if their size is fixed.
   std::vector<RecordedPlan> large;
   std::vector<std::pair<int64_t, std::string>> skipped_lengths;  // with the reason

@@ -161,8 +161,8 @@ struct HalfTypesReport {
   std::vector<PlanResult> plans;      // run in the models' own types; empty: they were not run
   std::vector<OutputResult> outputs;  // of these plans, by output
   std::string not_run;                // why there are no plans; empty if there are
-  // How many decisions both models made in these plans that rounding may turn (decisions.h), and
-  // how many of them turned. There the conversion follows the source.
+  // How many decisions that rounding may change (decisions.h) both models made in these plans, and
+  // in how many of them the two models differ. The conversion follows the source in all of them.
   int64_t decisions = 0, unlike = 0;
 };
 

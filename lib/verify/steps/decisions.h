@@ -1,6 +1,6 @@
-// Decisions that a rounding error may turn, such as which experts a router chooses: the indices of
-// TopK, ArgMax and ArgMin, and comparisons of real numbers. Behind a decision that turns, outputs
-// differ by far more than by rounding.
+// Decisions that a rounding error may change, such as which experts a router chooses: the indices
+// of TopK, ArgMax and ArgMin, and comparisons of real numbers. Behind a decision that changes,
+// outputs differ by far more than by rounding.
 //
 // In half types the converted model therefore follows the source: where both models compute a
 // decision, its readers in the converted model read what the source decided. Its own decision
@@ -34,19 +34,19 @@ class Decisions {
 
   // Returns the model with its decisions as further outputs.
   absl::StatusOr<Model> WithDecisionsAsOutputs(const Model& model) const;
-  // Returns the model with its decisions as further outputs, and whose readers of a decision read
-  // what is fed in its place.
+  // Returns the model with its decisions as further outputs, in which the readers of each decision
+  // read a graph input in its place.
   absl::StatusOr<Model> Following(const Model& model) const;
 
   // Returns the feeds that make a model of Following() decide as a model of
   // WithDecisionsAsOutputs() did.
   exec::Feeds FeedsOf(const exec::Fetches& shown) const;
-  // The same for each step of a record, for all sequences together; nullopt if a decision of one
-  // sequence cannot be told from those of others.
+  // Returns these feeds for each step of a record, for all sequences together; nullopt if a
+  // decision of one sequence cannot be separated from those of others.
   std::optional<std::vector<exec::Feeds>> FeedsOf(const Record& record) const;
   // Counts the decisions in the outputs of a model of Following() that differ from those that were
-  // fed. An order of indices that differs makes them differ. Steps with padding tokens are left
-  // out.
+  // fed. Decisions of TopK also differ if only the order of their indices does. Steps with padding
+  // tokens are left out.
   void Count(const Record& record, const std::vector<exec::Feeds>& fed,
              const std::vector<exec::Fetches>& own);
   int64_t made() const { return made_; }

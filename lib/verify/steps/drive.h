@@ -54,16 +54,16 @@ class Runner {
   std::shared_ptr<const exec::Program> program_;
   std::unique_ptr<exec::Session> session_;
   std::vector<exec::Feeds> also_;
-  size_t next_ = 0;  // index in also_ of the next step's
+  size_t next_ = 0;  // index in also_ of the feeds for the next step
 };
 
 // The source's outputs in one step. A source that takes one length for the whole batch runs
 // sequences of different lengths one by one, each a group of its own.
 struct SourceStep {
-  std::vector<std::vector<int>> groups;  // places in the batch of the sequences that ran together
+  std::vector<std::vector<int>> groups;  // batch indices of the sequences that ran together
   std::vector<exec::Fetches> outputs;    // per group; caches in the order of slots (ring_slots.h)
-  std::vector<OracleRun> oracle;         // bounds of `outputs`, per group; empty without a bounds
-  OracleRun oracle_after;                // bounds of the converted model's outputs; may be null
+  std::vector<OracleRun> oracle;  // bounds of `outputs`, per group; empty without ErrorBounds
+  OracleRun oracle_after;         // bounds of the converted model's outputs; may be null
 };
 
 // The feeds of both models in one step.
@@ -77,7 +77,7 @@ struct Record {
   std::vector<SourceStep> steps;  // as many of the plan's steps as the source ran
   std::string stopped;            // why the source did not run the next step; empty: it ran all
   bool bitwise = false;           // every output of the converted model was equal
-  // The source's feeds of the first step; empty unless all sequences ran together with a bounds.
+  // The source's feeds of the first step; empty unless all sequences ran together with ErrorBounds.
   exec::Feeds first;
 };
 
@@ -95,8 +95,8 @@ struct Outcome {
   // First slots of the writes that changed a row, by cache id.
   std::map<std::string, std::set<int64_t>> written;
   int steps = 0;                  // steps that were run and compared
-  std::vector<OracleRun> oracle;  // per step; empty without a bounds
-  exec::Feeds first;              // the feeds of the first step; empty without a bounds
+  std::vector<OracleRun> oracle;  // per step; empty without ErrorBounds
+  exec::Feeds first;              // the feeds of the first step; empty without ErrorBounds
 };
 
 class Driver {
@@ -105,7 +105,7 @@ class Driver {
   Driver(const Manifest& relation, const Stimulus& stimulus, int source_nodes)
       : relation_(relation), stimulus_(stimulus), source_nodes_(source_nodes) {}
   // Copies `other` with another relation, whose outputs and caches alone are compared, and without
-  // its bounds.
+  // ErrorBounds.
   Driver(const Driver& other, const Manifest& relation)
       : relation_(relation),
         stimulus_(other.stimulus_),
@@ -145,16 +145,17 @@ class Driver {
                                           const CacheState& past) const;
 
   // Runs one step of the source. Caches in feeds and fetches are in the order of slots
-  // (ring_slots.h). `oracle` receives the bounds if there is a bounds; it may be null.
+  // (ring_slots.h). `oracle` receives the bounds if ErrorBounds are set; it may be null.
   absl::StatusOr<exec::Fetches> StepSource(Runner& source, const StepSpec& step, exec::Feeds feeds,
                                            const std::string& where = "",
                                            OracleRun* oracle = nullptr) const;
 
-  // Sets the bounds that computes bounds of the steps that follow; null: the fixed bound is used.
+  // Sets the ErrorBounds that compute bounds in the steps that follow; null: the fixed bound is
+  // used.
   void Attend(ErrorBounds* bounds) { bounds_ = bounds; }
-  // Sets who is told of the steps that follow; null: nobody. Then the distance of each cache
-  // element from the source's counts with its bound, so that bounds hold for another runtime's
-  // caches too.
+  // Sets the watcher to which the steps that follow are reported; null: none. With a watcher, the
+  // distance of each cache element from the source's includes its bound, so that bounds hold for
+  // another runtime's caches too.
   void Watch(PlanWatcher* watcher) { watcher_ = watcher; }
   bool watched() const { return watcher_ != nullptr; }
   // Sets the function that compares two tensors.
@@ -198,7 +199,8 @@ class Driver {
     std::vector<Range> box = {};  // which elements; empty: all
   };
   static std::string Where(const std::string& plan, const StepSpec& step, int sequence);
-  // Returns an output of the source, of one group, or of the converted model, with its bounds.
+  // Theirs returns an output of the source, of one group, with its bounds; Mine one of the
+  // converted model.
   static Bounded Theirs(const Given& given, size_t group, const std::string& output);
   static Bounded Mine(const Given& given, const std::string& output);
   // The distance of each cache element from the source's, by the converted model's input.
@@ -207,7 +209,8 @@ class Driver {
   // with a cache apart from the values of the rows that the step writes, or empty.
   std::string CheckCaches(const Given& given, const CacheState& before, Gaps* gaps,
                           Outcome* outcome) const;
-  // Whether one sequence's slots of other tokens than [begin, end) keep the bytes that were fed.
+  // Whether the slots of one sequence, except those of the tokens [begin, end), keep the bytes that
+  // were fed.
   bool KeepsOthers(const ManifestCache& cache, const exec::View& fed, const exec::View& now,
                    const Range& mine, int axis, int64_t begin, int64_t end) const;
   std::string CheckCache(const ManifestCache& cache, const Given& given, const Bounded& theirs,

@@ -1,4 +1,5 @@
-// Who is told of every step that a driver runs, to write it down.
+// The interface through which a Driver reports every step that it runs, so that it can be written
+// down.
 #pragma once
 
 #include <string>

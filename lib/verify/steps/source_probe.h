@@ -23,7 +23,7 @@ struct SourceFacts {
   bool reads_unused = false;     // outputs depend on slots that hold no token
   bool reads_garbage = false;    // outputs do so if these slots hold very large numbers
   std::optional<int64_t> kept;   // most rows that a window keeps; nullopt: no window was found
-  std::optional<int64_t> batch;  // that was seen to run where another was not; nullopt: all ran
+  std::optional<int64_t> batch;  // the only number of sequences that was found to run; nullopt: any
 };
 
 // Chooses readings and open sizes in `stimulus`, and sets the windows of `driver`, which refers to

@@ -15,8 +15,9 @@ namespace kvlift {
 std::vector<int64_t> UnmatchedNumbers(const onnx::ModelProto& before,
                                       const onnx::ModelProto& after);
 
-// Returns the smallest whole numbers that types do not hold, such as 2049 for float16, in ascending
-// order: those of the types to which one model casts whole numbers more often than the other does.
+// Returns, for each type to which one model casts whole numbers more often than the other does, the
+// smallest whole number that the type does not hold, such as 2049 for float16. The numbers are in
+// ascending order.
 std::vector<int64_t> UnmatchedCasts(const onnx::ModelProto& before, const onnx::ModelProto& after);
 
 }  // namespace kvlift

@@ -31,7 +31,8 @@ class FleetRun {
  private:
   // Returns a result with all fields that are known before the model is worked on.
   FleetResult Begin(const FleetTask& task, Processes* processes) const;
-  // Returns the stored result that stands for one that was begun; null if it has to be made.
+  // Returns the stored result that can be used in place of one that was begun; null if the model
+  // has to be worked on.
   const FleetResult* Stored(const FleetResult& begun) const;
   bool HasItsFiles(const FleetResult& result) const;
   // Adds the files of a result, with those that the document of its command names.
@@ -40,7 +41,7 @@ class FleetRun {
   // Works on all tasks. `running`: those whose process was started and whose result is not made.
   absl::Status WorkOnAll(ResultsLog* log, std::set<size_t>* running);
   absl::Status Start(size_t k, Processes* processes) const;
-  // Removes what a process has printed that makes no result.
+  // Removes what a process has printed, if no result is made of it.
   void RemoveUnfinished(size_t k) const;
   // Returns the result, after naming or removing the files that the process has written.
   FleetResult End(size_t k, const ProcessEnd& end) const;

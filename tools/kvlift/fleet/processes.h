@@ -30,8 +30,9 @@ struct ProcessEnd {
   pid_t pid = 0;
 };
 
-// Sets what stands in front of the arguments where this program runs itself again, the path of an
-// executable first. Without it that is /proc/self/exe, which is Python in the Python package.
+// Sets the words in front of the arguments with which this program starts itself again; the first
+// is the path of an executable. By default the only word is /proc/self/exe, which is Python in the
+// Python package.
 void RunSelfAs(std::vector<std::string> words);
 
 // Child processes, each in a process group of its own. They end with this object, and get SIGTERM
@@ -49,8 +50,8 @@ class Processes {
                      const std::string& out_path, const std::string& err_path);
   // Processes that WaitForOne has not returned yet.
   size_t running() const { return children_.size() + ended_.size(); }
-  // Notes processes that have ended, and stops those that take too long. It does not wait: who does
-  // other work meanwhile calls it now and then, so that times and limits are kept.
+  // Notes processes that have ended, and stops those that take too long. It does not wait: a caller
+  // that does other work meanwhile calls it from time to time, so that times and limits are kept.
   void Look();
   // Waits until a process ends, and returns its id. There must be a running one.
   std::pair<size_t, ProcessEnd> WaitForOne();

@@ -15,7 +15,7 @@ struct FleetTask {
   // The names are as the list has them, or relative to the folder, in UTF-8: a byte that is no part
   // of a character stands as "\xNN". `after` is empty except for `verify`.
   std::string model, after;
-  // The same files, as a process in the current folder opens them.
+  // Paths of `model` and `after` from the current folder.
   std::string path, after_path;
   // What the files about this model are called in the folder of results, without an extension:
   // "llama/model". No two tasks have the same, and no file of a task, nor one about all models, has

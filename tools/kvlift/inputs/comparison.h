@@ -15,8 +15,9 @@ struct Comparison {
   std::string text;  // why not equal; empty if equal
 };
 
-// The tolerance of floats. What is not given is that of the element type: a few of its steps for
-// values of the order of 1, since other kernels round differently; or that of ONNX's backend test.
+// The tolerance of floats. A tolerance that is not given follows from the element type: a few of
+// its steps for values of the order of 1, since other kernels round differently; or it is that of
+// ONNX's backend test.
 struct CompareOptions {
   std::optional<double> rtol, atol;
   bool as_onnx = false;

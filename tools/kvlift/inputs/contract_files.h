@@ -1,4 +1,4 @@
-// The files beside a converted model that tell its runtime of it, besides the manifest.
+// The files beside a converted model, other than the manifest, that its runtime reads.
 #pragma once
 
 #include <string>

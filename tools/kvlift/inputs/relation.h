@@ -18,7 +18,8 @@ struct ModelPair {
   Manifest relation;
   // If no manifest gave the relation: all relations that the graphs allow.
   std::vector<Manifest> inferred;
-  // Both are one model, so that a manifest beside it relates it to another one.
+  // Both are the same model. A manifest beside it is then not read, since it relates the model to
+  // another one.
   bool same = false;
 };
 // Reads two models. An empty `manifest` means: the manifest beside AFTER, its metadata, or an
@@ -31,8 +32,8 @@ std::optional<ModelPair> LoadPair(Io& io, const std::string& before, const std::
                                   const std::string& manifest, const CommonFlags& flags);
 
 // Returns the manifest in the file `given`, beside the model, or in its metadata; nullopt if there
-// is none. The message of an error starts with the path of what cannot be read. A line on err says
-// that the manifest beside a model is of another conversion.
+// is none. The message of an error starts with the path of what cannot be read. If the manifest
+// beside a model belongs to another conversion, a line on err says so.
 absl::StatusOr<std::optional<Manifest>> ReadManifest(Io& io, const std::string& given,
                                                      const Model& model);
 // Does the same. Sets *broken, after a line on err, if there is one that cannot be read.

@@ -15,13 +15,13 @@ namespace kvlift::cli {
 // declares none.
 const onnx::TypeProto& DeclaredType(const onnx::GraphProto& graph, const std::string& name);
 
-// Reads the value of a type; without one, a tensor. InvalidArgument if the file cannot be read,
-// holds no such value, or if the type is a map or holds maps or sparse tensors.
+// Reads a value of the declared type, or a tensor if that is empty. InvalidArgument if the file
+// cannot be read, holds no such value, or if the type is a map or holds maps or sparse tensors.
 absl::StatusOr<exec::Tensor> ReadValue(const std::filesystem::path& path,
                                        const onnx::TypeProto& declared);
 
-// Returns the bytes of a .pb file with a value of the declared type. Without one, what the value is
-// decides.
+// Returns the bytes of a .pb file with a value of the declared type. If that is empty, the value
+// itself decides which proto is written.
 std::string SerializeValue(const exec::Tensor& value, const std::string& name,
                            const onnx::TypeProto& declared);
 

@@ -10,7 +10,7 @@
 
 namespace kvlift::cli {
 
-// What a process of `verify` or `convert` told.
+// The result of a process that ran `verify` or `convert`.
 struct Observation {
   FleetResult result;
   // Plans of `verify`, by whether the two models agreed.

@@ -10,7 +10,7 @@
 
 namespace kvlift::cli {
 
-// Of ports and refusal, one is null. `outputs` are the files written.
+// Exactly one of `ports` and `refusal` is null. `outputs` are the files written.
 nlohmann::ordered_json PortDocument(const DecoderPorts* ports, const Finding* refusal,
                                     const std::vector<std::string>& outputs);
 

@@ -14,8 +14,8 @@
 
 namespace kvlift::cli {
 
-// Pointers are null, and texts empty, where there is no such thing. The models' graphs must be
-// valid.
+// Pointers are null and texts are empty for parts that the report does not have. The models' graphs
+// must be valid.
 struct ReportInput {
   std::string command;
   const Model* before = nullptr;

@@ -43,8 +43,9 @@ void MapRow(const A* a, int64_t step_a, const B* b, int64_t step_b, T* y, int64_
   }
 }
 
-// Calls f(x, n, y) on pieces of input 0 and output 0, which have elements of so many bytes. Threads
-// are divided here and not where types are known, since that is compiled for many types.
+// Calls f(x, n, y) on pieces of input 0 and output 0, which have elements of so many bytes. The
+// pieces are divided among threads here and not in the templates below, which are compiled for many
+// types.
 void MapPieces(KernelContext& context, int64_t bytes,
                absl::FunctionRef<void(const std::byte* x, int64_t n, std::byte* y)> f);
 
