@@ -22,8 +22,8 @@ struct ModelPorts {
   // The padding mask: it reaches the mask of an Attention, and has as many columns as a cache has
   // slots.
   ValueId attention_mask = kNoValue;
-  // The only output beside the caches whose last axis is no width of an embedding; with token ids
-  // the one with a score for each row of their table.
+  // The only output besides the caches whose last axis is not the width of an embedding; with token
+  // ids, the one with a score for each row of their table.
   ValueId logits = kNoValue;
 };
 

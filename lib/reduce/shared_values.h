@@ -20,7 +20,7 @@ bool IsKnown(const TensorType& type);
 struct SharedValue {
   std::string name;
   ValueId before = kNoValue;
-  ValueId after = kNoValue;  // kNoValue where the subject is no pair
+  ValueId after = kNoValue;  // kNoValue if the subject is not a pair
   TensorType type;           // elem_type 0: unknown
   bool same_type = false;    // of a pair: `type` is known, and the same in both models
   // The elements, if they are integers that depend on no input; absent: they may depend on inputs.

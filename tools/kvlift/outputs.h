@@ -33,7 +33,7 @@ class OutputGuard {
   void ReadsManifestBeside(const std::string& model_path);
 
   // Returns OK if all files may be written. Otherwise a status with a code (KV501) and the path of
-  // the file: it is an input, is another output as well, is no regular file, or exists.
+  // the file: it is an input, is another output as well, is not a regular file, or exists.
   absl::Status Check(absl::Span<const std::string> paths) const;
   absl::Status Check(const std::vector<OutputFile>& files) const;
 

@@ -20,8 +20,8 @@ Surveyed FindSharedExtents(const Analysis& analysis, const std::vector<PlannedCa
 std::optional<DerivedIndex> InputOfAllTokens(const Analysis& analysis,
                                              const SharedExtents& extents);
 
-// Returns KV215 for an input that is as long as the past and is no mask; nullopt if all such inputs
-// are masks.
+// Returns KV215 for an input that is as long as the past and is not a mask; nullopt if all such
+// inputs are masks.
 std::optional<Finding> OtherInputOfKeyLength(const PlanBasis& s);
 
 // Returns what gives the result the past's length, or why nothing does.

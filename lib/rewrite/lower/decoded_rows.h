@@ -18,8 +18,8 @@ struct DecodedRows {
   std::vector<NodeId> nodes;
   std::vector<ValueId> roots;  // operands of `nodes` that are what attention reads of the cache
 };
-// Looks at caches whose last axis is D and whose element type is no floating-point type of 16 bits
-// or more.
+// Looks at caches whose last axis is D and whose element type is not a floating-point type of 16
+// bits or more.
 DecodedRows ReadDecodedRows(sym::Forms& forms, absl::Span<const CacheUpdate> caches, ValueId value);
 
 // Returns the constant that a value is, also behind Identity nodes; nullptr otherwise.

@@ -37,7 +37,7 @@ int64_t HeadsInLastAxis(const Analysis& analysis, int update_index);
 std::optional<Finding> JudgeLayouts(const Analysis& analysis, absl::Span<const PlannedCache> caches,
                                     const ResolvedOptions& options);
 
-// Returns the extent of the axis with this letter; 0 if it is no number.
+// Returns the extent of the axis with this letter; 0 if the extent is not a number.
 int64_t ExtentOf(sym::Forms& forms, const CacheUpdate& update, char letter);
 
 // Returns a value of the source that has the new rows in the layout of the result's cache; kNoValue

@@ -11,9 +11,9 @@
 
 namespace kvlift {
 
-// Returns a sentence about a cache whose role the converted model contradicts, or empty: one that
-// is said to hold keys, and that an Attention reads as values and none reads as keys, or the other
-// way round.
+// Returns a sentence about the first cache whose role the converted model contradicts, or empty:
+// the relation says that it holds keys, and an Attention reads it as values and none as keys, or
+// the other way round.
 std::string RoleContradiction(const Manifest& relation, const Graph& after);
 
 // Returns an entry for each claim about a cache that the graphs do not confirm: the role and layer

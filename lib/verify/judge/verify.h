@@ -41,7 +41,7 @@ absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
 
 // Makes the proof and runs the plans, but no mutants and no other checks; the recorder writes the
 // steps down. Returns what plans and proof show. The models are run whole, in their own types.
-// Errors are those of Verify, and Unimplemented for caches that are quantised.
+// Errors are those of Verify.
 absl::StatusOr<VerifyReport> RecordPlans(const Model& before, const Model& after,
                                          const Manifest& relation, const VerifyOptions& options,
                                          Recorder* recorder);

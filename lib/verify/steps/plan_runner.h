@@ -25,15 +25,16 @@ void MergeOutput(const OutputResult& result, std::vector<OutputResult>* outputs)
 
 class PlanRunner {
  public:
-  // proved: every fact of the proof holds; then an extra plan that cannot be run is no entry of the
-  // ledger. report: receives results, coverage of outputs and assumptions. pace: is notified of
-  // each plan that begins. Both must outlive the runner.
-  // follower: a converted model that follows the source's decisions (decisions.h), which runs in
-  // place of the converted model where it can. Null: the converted model makes its own decisions.
+  // A converted model that follows the source's decisions (decisions.h). It runs in place of the
+  // converted model where it can.
   struct Follower {
     Decisions* decisions;
     Runner* model;
   };
+  // proved: every fact of the proof holds, so that an extra plan that cannot be run adds no entry
+  // to the ledger. report: receives results, coverage of outputs and assumptions. pace: is notified
+  // of each plan that begins. follower: null if the converted model makes its own decisions. All
+  // three must outlive the runner.
   PlanRunner(bool proved, VerifyReport* report, Pace* pace, const Follower* follower = nullptr)
       : proved_(proved), report_(report), pace_(pace), follower_(follower) {}
 

@@ -15,7 +15,7 @@ struct Shard {
   // `index` counts from 1.
   bool Has(size_t index) const { return (index - 1) % parts == part - 1; }
 };
-// Reads "I/N". Returns nullopt if that is no part.
+// Reads "I/N" with 1 <= I <= N. Returns nullopt for any other text.
 std::optional<Shard> ReadShard(const std::string& text);
 
 }  // namespace kvlift::cli

@@ -48,7 +48,7 @@ struct FleetResult {
 nlohmann::ordered_json ToJson(const FleetResult& result);
 // Returns a line of ASCII with a newline at its end.
 std::string ToLine(const FleetResult& result);
-// Returns nullopt if the text is no such line.
+// Returns nullopt if the text is not such a line.
 std::optional<FleetResult> ReadLine(std::string_view text);
 
 }  // namespace kvlift::cli

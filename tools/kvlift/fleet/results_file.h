@@ -13,7 +13,7 @@ namespace kvlift::cli {
 
 // Returns the lines of a file. A last line without a newline was cut off when its writer was
 // killed, and is left out. NotFound if there is no file; InvalidArgument, with the number of the
-// line, if a line is no result.
+// line, if a line is not a result.
 absl::StatusOr<std::vector<FleetResult>> ReadResults(const std::string& path);
 
 // A file that lines are added to. If the process is killed, the file has the lines that were added

@@ -14,7 +14,8 @@ namespace kvlift::cli {
 absl::StatusOr<exec::Tensor> ParseNpy(std::string_view bytes);
 
 // Returns a tensor as a .npy file. Types that NumPy does not have become unsigned integers of as
-// many bytes. Unimplemented for types smaller than a byte and for what is no tensor of numbers.
+// many bytes. Unimplemented for types smaller than a byte and for values that are not tensors of
+// numbers.
 absl::StatusOr<std::string> NpyOf(const exec::View& tensor);
 
 }  // namespace kvlift::cli
