@@ -76,7 +76,7 @@ std::string PythonLoop(const LoopFacts& facts);
 // Returns a Python loop for speculative decoding, in which a second model drafts trees of tokens.
 // Requires that WhyNotSpeculative returns an empty string.
 std::string SpeculativeLoop(const LoopFacts& facts);
-// Says what the model lacks to verify trees of tokens; empty if it lacks nothing.
+// Returns what the model lacks to verify trees of tokens; empty if it lacks nothing.
 std::string WhyNotSpeculative(const LoopFacts& facts);
 // Returns the loop as C++17 source for onnxruntime_cxx_api.h.
 std::string CppLoop(const LoopFacts& facts);

@@ -28,7 +28,7 @@ class SlotMask {
   // tokens.
   bool MeansTheSame(sym::Expr element);
 
-  // After MeansTheSame: the inputs that are read at the slot, each with the axis.
+  // Returns the inputs that MeansTheSame found to be read at the slot, each with the axis.
   const std::vector<std::pair<ValueId, int>>& by_slot() const { return by_slot_; }
 
  private:

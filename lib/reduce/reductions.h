@@ -28,7 +28,8 @@ class Reduction {
                                           absl::Span<const std::string> elements) const = 0;
 };
 
-// Return the reductions, which live as long as the program.
+// Each of these functions returns a reduction, which lives as long as the program. The comments say
+// what its elements are and what becomes of them.
 
 // Texts for people, metadata, declared types of inner values, and functions and operator sets that
 // no node uses.

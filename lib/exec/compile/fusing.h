@@ -1,6 +1,6 @@
 // Fuses chains of elementwise operators and operators along the last axis into single nodes
-// (kernels/rows.h), with bit-equal results: norms, rotary embeddings by halves, gated activations,
-// scales and masks.
+// (exec/kernels/elementwise/rows.h), with bit-equal results: norms, rotary embeddings by halves,
+// gated activations, scales and masks.
 #pragma once
 
 #include <memory>

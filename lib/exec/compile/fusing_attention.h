@@ -1,5 +1,5 @@
 // Fuses an Attention with the DequantizeLinear nodes of its int8 key and value caches
-// (kernels/attention_quantized.h), so that the caches are never expanded to floats.
+// (exec/kernels/attention/attention_quantized.h), so that the caches are never expanded to floats.
 #pragma once
 
 #include <functional>

@@ -40,13 +40,13 @@ class Layout {
 
   bool made() const { return !places_.empty(); }
   size_t arena_bytes() const { return arena_bytes_; }
-  // The value in whose memory v lies; v itself if it is not a view.
+  // Returns the value in whose memory v lies; v itself if it is not a view.
   ValueId root(ValueId v) const { return places_[v].root; }
-  // Byte offset of v in its root; for a root with Home::kArena, its byte offset in the arena.
+  // Returns the byte offset of v in its root; for a root with Home::kArena, that in the arena.
   size_t offset(ValueId v) const { return places_[v].offset; }
-  // All values that lie in the memory of `root`, including `root`.
+  // Returns all values that lie in the memory of `root`, including `root`.
   absl::Span<const ValueId> members(ValueId root) const { return members_[root]; }
-  // The roots whose parts the last call of Fits moved.
+  // Returns the roots whose parts the last call of Fits moved.
   absl::Span<const ValueId> moved() const { return moved_; }
 
  private:

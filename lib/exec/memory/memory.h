@@ -20,8 +20,8 @@ std::shared_ptr<void> AllocateHuge(size_t bytes);
 // maps of 32 MiB, so that they lie on huge pages, too: on small pages a step that reads many
 // weights of some 100 KiB waits for page tables. A map is released with the last of its blocks.
 std::shared_ptr<void> AllocateBesideOthers(size_t bytes);
-// Number of blocks that AllocateAligned and buffers have allocated since the process started, and
-// bytes that are held at present, including AddCharge.
+// Return the number of blocks that AllocateAligned and buffers have allocated since the process
+// started, and the bytes that are held at present, including AddCharge.
 int64_t AllocationCount();
 int64_t AllocatedBytes();
 // Returns true if that many more bytes stay within RunLimits().run_bytes. AddCharge and DropCharge

@@ -22,8 +22,8 @@ void RunWithTeam(int threads, absl::FunctionRef<void()> body);
 // thread.
 void RunUnits(int threads, int64_t units, absl::FunctionRef<void(int64_t)> f);
 
-// Number of calls of RunUnits on this thread that had work for several threads. If a step makes
-// none, no region is worth opening for the next one.
+// Returns the number of calls of RunUnits on this thread that had work for several threads. If a
+// step makes none, no region is worth opening for the next one.
 int64_t TeamRequests();
 
 }  // namespace kvlift::exec

@@ -47,7 +47,7 @@ class Frame {
   // Restores the cache rows that the last Run overwrote.
   void Undo() { undo_.Restore(); }
 
-  // The value of a graph output; valid until the next Run.
+  // Returns the value of a graph output, which is valid until the next Run.
   const View& output_view(int i) const;
   // Returns the same value as a tensor whose memory the next Run does not write to.
   absl::StatusOr<Tensor> Output(int i);

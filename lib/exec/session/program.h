@@ -24,8 +24,8 @@ class Program {
                                                                 const CompileOptions& options);
   ~Program();
 
-  // The graph that runs: the compiled one, with sequences lowered (sequences.h) and chains fused
-  // (fusing.h).
+  // Returns the graph that runs: the compiled one, with sequences lowered (sequences.h) and chains
+  // fused (fusing.h).
   const Graph& graph() const;
   absl::Span<const AliasDecision> aliasing() const;
   const CompileOptions& options() const;

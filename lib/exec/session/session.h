@@ -60,7 +60,8 @@ class Session {
 
   void set_observer(Observer observer);
   MemoryUse memory() const;
-  // Bytes of cache values that the last step copied because they are not updated in place.
+  // Returns the bytes of cache values that the last step copied because they are not updated in
+  // place.
   int64_t cache_bytes_copied() const;
 
  private:

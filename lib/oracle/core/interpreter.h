@@ -29,7 +29,7 @@ class Interpreter {
   static absl::StatusOr<Interpreter> Create(std::shared_ptr<const onnx::ModelProto> model,
                                             std::string base_dir);
 
-  // Operators of the model that the oracle cannot compute, each once, sorted.
+  // Returns the operators of the model that the oracle cannot compute, each once, sorted.
   const std::vector<std::string>& unknown() const { return unknown_; }
 
   // Computes all outputs of the graph. Unimplemented: an operator, or a form of one, that the
@@ -39,8 +39,8 @@ class Interpreter {
   // exceed the budget, only some are computed (Value::columns).
   absl::StatusOr<Values> Run(const Values& inputs, int64_t budget, int64_t* work) const;
 
-  // The scalar operations that all products with constant weights take for one row of their left
-  // operand.
+  // Returns the scalar operations that all products with constant weights take for one row of their
+  // left operand.
   int64_t work_per_row() const { return work_per_row_; }
 
  private:

@@ -23,8 +23,8 @@ inline constexpr double kDeviations = 10;
 // Returns the bound that a difference is compared with.
 inline double BoundOf(double worst, double spread) { return std::min(worst, kDeviations * spread); }
 
-// UnitOf: unit roundoff of a float type. SumUnitOf: that of the type in which its sums are
-// accumulated.
+// UnitOf returns the unit roundoff of a float type, SumUnitOf that of the type in which its sums
+// are accumulated.
 double UnitOf(int32_t type);
 double SumUnitOf(int32_t type);
 // Returns the largest error that underflow can cause in the type.

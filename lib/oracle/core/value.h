@@ -18,8 +18,8 @@ namespace kvlift::oracle {
 using Dims = std::vector<int64_t>;
 
 int64_t Product(const Dims& dims);
-// The most elements of a value. IsExtent returns true if no dimension is negative and there are not
-// more.
+// The largest number of elements of a value. IsExtent returns true if no dimension is negative and
+// the elements are not more than that.
 inline constexpr double kMostElements = 1e9;
 bool IsExtent(const Dims& dims);
 std::string DimsText(const Dims& dims);
@@ -68,8 +68,8 @@ class Value {
   int64_t rank() const { return static_cast<int64_t>(dims_.size()); }
   bool real() const { return IsReal(type_); }
 
-  // Elements of a value of a real type, and of another type. Constants are converted on the first
-  // call.
+  // Return the elements of a value of a real type, and of one of another type. Constants are
+  // converted on the first call.
   const Reals& reals() const;
   const std::vector<int64_t>& integers() const;
   // Reads reals [begin, begin + count) of an exact value, without converting all of a constant.

@@ -7,7 +7,8 @@
 namespace kvlift::oracle {
 
 absl::Status KeyValueCache(OpContext& c);
-// The form of the dynamic_batching domains, with the tokens of all sequences on one axis.
+// Computes the operator of the dynamic_batching domains, which has the tokens of all sequences on
+// one axis.
 absl::Status JoinedKeyValueCache(OpContext& c);
 
 }  // namespace kvlift::oracle

@@ -12,7 +12,7 @@ namespace kvlift::oracle {
 // result is not rounded to the element type. InvalidArgument if the shapes do not fit;
 // ResourceExhausted as OpContext::Spend.
 absl::Status MatrixProduct(OpContext& c, const Value& a, const Value& b, double factor, Value* y);
-// Exchanges the last two dimensions.
+// Returns x with the last two dimensions exchanged.
 Value Transposed(const Value& x);
 
 }  // namespace kvlift::oracle

@@ -15,7 +15,7 @@ struct StoredCache {
   int64_t heads = 0, width = 0;
   Value scale;  // one element, or [heads * width]; absent if bits is 0
 
-  // Elements of the stored tensor per head.
+  // Returns the number of elements of a head's row in the stored tensor.
   int64_t stored_width() const { return bits == 4 ? width / 2 : width; }
 };
 

@@ -43,15 +43,15 @@ class DecoderPair {
 
   const Graph& graph() const { return *graph_; }
   sym::Forms& forms() { return *forms_; }
-  // The graph outputs, as later calls and as the first call compute them, in the same order.
+  // Return the graph outputs, as later calls and as the first call compute them, in the same order.
   absl::Span<const ValueId> later() const { return later_; }
   absl::Span<const ValueId> first() const { return first_; }
 
-  // Floating-point inputs of rank 3 or more that only one of the calls reads.
+  // Return the floating-point inputs of rank 3 or more that only one of the calls reads.
   std::vector<ValueId> OnlyLater() const { return Only(later_, first_); }
   std::vector<ValueId> OnlyFirst() const { return Only(first_, later_); }
 
-  // The inputs of OnlyLater() that a present extends along one axis.
+  // Returns the inputs of OnlyLater() that a present extends along one axis.
   std::vector<Growth> Growths();
 
   // Pairs the inputs of OnlyLater() that do not grow with the outputs that only the first call

@@ -10,8 +10,7 @@
 
 namespace kvlift::internal {
 
-// Returns a reason to refuse that holds under every scheme; nullopt if nothing speaks against all
-// of them.
+// Returns a reason to refuse that holds under every scheme; nullopt if there is none.
 std::optional<Finding> RefuseBeforePlanning(const Analysis& analysis,
                                             absl::Span<const PlannedCache> caches,
                                             const ResolvedOptions& options);

@@ -13,7 +13,7 @@ struct PlanBasis {
   PlanBasis(const Analysis& analysis, const std::vector<PlannedCache>& planned,
             const ResolvedOptions& resolved, const SharedExtents& shared, Scheme chosen);
 
-  // Attention is given the valid rows of a buffer, not the whole buffer.
+  // Returns true if attention is given the valid rows of a buffer, not the whole buffer.
   bool prefix_read() const { return options.read != ReadForm::kFull; }
   bool views() const { return uniform && prefix_read(); }  // see ConversionPlan::views
   // Returns true if some axis of the input is as long as the keys.

@@ -22,8 +22,8 @@ class StayingNodes {
   // Returns a node that reads rows of the past of a cache besides its update, as they are or in a
   // view; kNoNode if none does. A Shape of a buffer reads none.
   NodeId ReaderOfPast(const PlannedCache& cache) const;
-  // Returns a node of which a body reads this past or present itself, not a view of it, or
-  // kNoNode if no body does.
+  // Returns a node whose body reads this past or present itself, not a view of it; kNoNode if no
+  // body does.
   NodeId CaptureOf(const PlannedCache& cache, ValueId v) const;
   // Returns true if a value of the source has the name and is in the result.
   bool HasValue(const std::string& name) const;

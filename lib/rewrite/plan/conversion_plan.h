@@ -25,13 +25,13 @@
 
 namespace kvlift {
 
-// W, the number of keys that attention is given, in the expressions of masks that are drawn.
+// Returns the symbol W, the number of keys that attention is given, for the expressions of masks.
 inline sym::DimSymbol KeysSymbol() { return sym::DimSymbol::Internal("W"); }
-// C, the number of slots of the rings for windows of this many rows.
+// Returns the symbol C, the number of slots of the rings for windows of this many rows.
 inline sym::DimSymbol RingSymbol(int64_t window) {
   return sym::DimSymbol::Internal("C" + std::to_string(window));
 }
-// M, the number of slots of the buffers that growing caches become.
+// Returns the symbol M, the number of slots of the buffers that growing caches become.
 inline sym::DimSymbol CapacitySymbol() { return sym::DimSymbol::Internal("M"); }
 
 // Why a conversion is refused as a whole.
@@ -256,10 +256,10 @@ struct ConversionPlan {
   // Conditions on inputs and sizes that the forms assume and that the host must keep to.
   std::vector<sym::Assumption> assumptions;
 
-  // Attention is given the valid rows of a buffer, not the whole buffer.
+  // Returns true if attention is given the valid rows of a buffer, not the whole buffer.
   bool prefix_read() const { return options.read != ReadForm::kFull; }
-  // Growing caches (rings not included) are read through views of their valid rows, so that readers
-  // which cannot be rewritten may stay.
+  // Returns true if growing caches (rings not included) are read through views of their valid rows,
+  // so that readers which cannot be rewritten may stay.
   bool views() const { return uniform && prefix_read(); }
   bool grows() const;
   const PlannedAttention* replaced(size_t k) const {

@@ -30,7 +30,7 @@ NodeId FindCountedTokens(const Analysis& analysis);
 NodeId FindMovedSequences(const Analysis& analysis);
 
 // Returns the first node outside the attentions by which a token depends on the real numbers of
-// another token of its step, earlier ones included; kNoNode if no node is seen to. Where padding
+// another token of its step, earlier ones included; kNoNode if no such node is found. Where padding
 // tokens see no key, their rows may differ between the models, and such a node passes that on.
 NodeId FindOtherTokens(const Analysis& analysis);
 

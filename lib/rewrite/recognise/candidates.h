@@ -14,7 +14,7 @@ namespace kvlift {
 
 struct Candidate {
   CachePair pair;
-  // A guess each; the update of a matching rule has what is certain.
+  // The next three fields are guesses; the update of a matching rule has what is certain.
   UpdateKind kind = UpdateKind::kConcat;
   bool growing = false;    // the extents of past and present differ
   int axis = 0;            // where they differ, or that of a TensorScatter; else 0

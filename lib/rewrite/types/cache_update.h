@@ -16,8 +16,8 @@
 
 namespace kvlift {
 
-// The dim symbol P, the past length in tokens, for expressions of models that have no symbol of
-// their own for it, or several.
+// Returns the dim symbol P, the past length in tokens, for expressions of models that have no
+// symbol of their own for it, or several.
 inline sym::DimSymbol PastSymbol() { return sym::DimSymbol::Internal("P"); }
 
 // A graph input (past) and the graph output (present) that the host feeds back into it.

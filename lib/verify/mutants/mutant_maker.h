@@ -60,7 +60,7 @@ class MutantMaker {
                               const std::string& output,
                               const std::vector<onnx::AttributeProto>& attributes);
   static onnx::TensorProto Ints(const std::string& name, const std::vector<int64_t>& values);
-  // A scalar of any float or integer type, or bool.
+  // Returns a scalar of any float or integer type, or bool.
   static onnx::TensorProto Scalar(const std::string& name, int32_t type, double value);
   static onnx::AttributeProto IntAttr(const std::string& name, int64_t value);
   static onnx::AttributeProto IntsAttr(const std::string& name, const std::vector<int64_t>& values);

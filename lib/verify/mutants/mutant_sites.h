@@ -30,10 +30,10 @@ class MutantSites {
   const Graph& graph() const { return graph_; }
   const Manifest& relation() const { return relation_; }
   const MutantLimits& limits() const { return limits_; }
-  // All TensorScatter nodes, and all Attention nodes with the operand nonpad_kv_seqlen.
+  // Return all TensorScatter nodes, and all Attention nodes with the operand nonpad_kv_seqlen.
   const std::vector<NodeId>& scatters() const { return scatters_; }
   const std::vector<NodeId>& attentions() const { return attentions_; }
-  // The nodes for which mutants of a single node are made: the last one, or all with
+  // Return the nodes for which mutants of a single node are made: the last one, or all with
   // MutantLimits::everywhere.
   std::vector<NodeId> WrittenPlaces() const { return Places(scatters_); }
   std::vector<NodeId> ReadingPlaces() const { return Places(attentions_); }

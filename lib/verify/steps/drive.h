@@ -40,7 +40,7 @@ class Runner {
                                        int threads);
   // Runs one step and returns all outputs. Errors are those of exec::Session::Step.
   absl::StatusOr<exec::Fetches> Step(const exec::Feeds& feeds);
-  // The following steps are fed these values as well, one element of `steps` for each step.
+  // Feeds these values as well in the following steps, one element of `steps` for each step.
   void FeedAlso(std::vector<exec::Feeds> steps);
   const exec::Program& program() const { return *program_; }
   exec::Session& session() { return *session_; }

@@ -22,7 +22,7 @@ struct WeightPlace {
   // whatever path; of a file that is not there: the location and the offset.
   std::string text;
 };
-// nullopt if the model itself holds the tensor.
+// Returns nullopt if the model itself holds the tensor.
 std::optional<WeightPlace> PlaceOf(const onnx::TensorProto& tensor);
 
 // Two models in which absent weights of one name have one place or the same stored numbers.

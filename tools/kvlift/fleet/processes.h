@@ -48,7 +48,7 @@ class Processes {
   // files, which are overwritten. Fails as ErrnoStatus.
   absl::Status Start(size_t id, const std::vector<std::string>& arguments,
                      const std::string& out_path, const std::string& err_path);
-  // Processes that WaitForOne has not returned yet.
+  // Returns the number of processes that WaitForOne has not returned yet.
   size_t running() const { return children_.size() + ended_.size(); }
   // Notes processes that have ended, and stops those that take too long. It does not wait: a caller
   // that does other work meanwhile calls it from time to time, so that times and limits are kept.

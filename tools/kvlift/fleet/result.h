@@ -11,7 +11,8 @@
 
 namespace kvlift::cli {
 
-// Words of outcomes, in the order in which they are counted. A word never gets another meaning.
+// Returns the words of outcomes, in the order in which they are counted. A word never gets another
+// meaning.
 const std::vector<std::string>& FleetOutcomes();
 
 // A file that a task has written.

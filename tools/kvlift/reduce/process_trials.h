@@ -55,7 +55,7 @@ class ProcessTrials : public Trials {
   // Runs the command on a subject that is written into the folder.
   absl::StatusOr<Observation> RunOn(const Subject& subject);
 
-  // What the trials are about. Needed before FindFirst.
+  // Sets the property that candidates must show. Must be called before FindFirst.
   void Keep(Property property) { property_ = std::move(property); }
   std::optional<Found> FindFirst(size_t count, const Make& make) override;
   bool over() const override;
@@ -65,9 +65,10 @@ class ProcessTrials : public Trials {
   static absl::StatusOr<std::vector<OutputFile>> FilesOf(const Subject& subject,
                                                          const std::string& folder);
 
-  // Processes that were run for candidates.
+  // Returns the number of processes that were run for candidates.
   size_t count() const { return count_; }
-  // The first error of writing files of candidates or of starting processes; it ends the trials.
+  // Returns the first error of writing files of candidates or of starting processes; it ends the
+  // trials.
   const absl::Status& status() const { return status_; }
 
  private:

@@ -17,13 +17,14 @@ nlohmann::ordered_json InspectDocument(const Model& model, const Inspection& ins
 nlohmann::ordered_json ConvertDocument(const ProvedConversion& converted,
                                        const std::vector<std::string>& outputs,
                                        const nlohmann::ordered_json& verify);
-// An entry of "frozen" in the document of `convert`: one graph with static shapes, at the path
-// `model`; empty: it is not written. `verify` is the document of the plans that ran; null if none
-// did.
+// Returns an entry of "frozen" in the document of `convert`: one graph with static shapes, at the
+// path `model`; empty: it is not written. `verify` is the document of the plans that ran; null if
+// none did.
 nlohmann::ordered_json FrozenDocument(const ProvedConversion& converted, const std::string& model,
                                       const nlohmann::ordered_json& verify);
 nlohmann::ordered_json VerifyDocument(const VerifyReport& report);
-// The bytes that a session holds without the weights, for `run` and for each case of `bench`.
+// Returns the bytes that a session holds without the weights, for `run` and for each case of
+// `bench`.
 nlohmann::ordered_json MemoryDocument(const exec::MemoryUse& memory);
 
 std::string_view VerdictName(VerdictKind verdict);

@@ -54,7 +54,8 @@ absl::StatusOr<AttentionPlan> PlanAttention(const KernelContext& context);
 absl::StatusOr<AttentionPlan> PlanAttentionOfAnyType(const KernelContext& context);
 // Returns InvalidArgument if nonpad_kv_seqlen is given and has a length outside of [0, T].
 absl::Status CheckValidLengths(const KernelContext& context, const AttentionPlan& plan);
-// The shape function of Attention: Y, present_key, present_value, qk_matmul_output.
+// Finds the types and shapes of Attention's outputs: Y, present_key, present_value,
+// qk_matmul_output.
 absl::Status AttentionShape(KernelContext& context);
 
 }  // namespace kvlift::exec

@@ -77,7 +77,7 @@ float* FloatResult(const GroupedHeads& heads, int64_t b, int64_t h, int64_t s);
 // or the size of a group with a scale of its own, is not a multiple of 16.
 RowBlock RowsOf(const GroupedHeads::Part& part, int64_t size, int64_t b, int64_t kv_head,
                 int64_t begin, int64_t end, ScratchScope& scratch);
-// RowsFrom: rows [first, first + count) of a block. Widened: the block as floats.
+// RowsFrom returns rows [first, first + count) of a block; Widened returns the block as floats.
 RowBlock RowsFrom(const RowBlock& block, int64_t first, int64_t count);
 RowBlock Widened(const RowBlock& block, ScratchScope& scratch);
 // Returns the highest of x[0, n): -inf if all are -inf, NaN if the others are all NaN.

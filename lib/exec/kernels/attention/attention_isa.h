@@ -61,11 +61,12 @@ struct AttentionKernels {
 const AttentionKernels& AttentionIsa();
 
 const AttentionKernels& GenericAttention();
-// Null where not compiled in. The caller checks that the processor has the instructions.
+// These return null if the table is not compiled in. The caller checks that the processor has the
+// instructions.
 const AttentionKernels* Avx2Attention();
 const AttentionKernels* Avx512Attention();
-// Differs only for int8 rows, whose sums are computed from exact sums of integers
-// (attention_dots.h).
+// Returns the AVX-512 table with other sums over int8 rows, which are computed from exact sums of
+// integers (attention_dots.h); null if it is not compiled in.
 const AttentionKernels* VnniAttention();
 
 }  // namespace kvlift::exec

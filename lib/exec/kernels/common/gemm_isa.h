@@ -103,7 +103,8 @@ struct IsaTable {
 const IsaTable& Isa();
 
 const IsaTable& GenericIsa();
-// Null where not compiled in. The caller checks that the processor has the instructions.
+// These return null if the table is not compiled in. The caller checks that the processor has the
+// instructions.
 const IsaTable* Avx2Isa();
 const IsaTable* Avx512Isa();
 

@@ -15,7 +15,8 @@ struct RowTable {
   void (*neg)(const float* x, int64_t n, float* y);
 };
 const RowTable& GenericRows();
-// Null where not compiled in. The caller checks that the processor has the instructions.
+// These return null if the table is not compiled in. The caller checks that the processor has the
+// instructions.
 const RowTable* Avx2Rows();
 const RowTable* Avx512Rows();
 

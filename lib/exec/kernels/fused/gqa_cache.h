@@ -24,7 +24,7 @@ class CacheRows {
   // it when read.
   CacheRows(int32_t type, int64_t size, const View& scale);
 
-  // Bytes of a row.
+  // Returns the bytes of a row.
   int64_t bytes() const { return bytes_; }
   // Rounds to nearest, ties to even, and saturates. Integers are rounded from the product with the
   // scale's reciprocal (1 for a scale of 0), as in ONNX Runtime: a quotient would round some ties

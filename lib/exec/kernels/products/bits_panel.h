@@ -35,7 +35,7 @@ class PackedBits final : public PanelMatrix {
   const float* Expand(int64_t panel, int64_t k0, int64_t k, float* room) const override;
   const std::byte* Address(int64_t panel, int64_t k0) const override;
 
-  // True if rows of a are rounded to int8 codes, with a scale for each block of k.
+  // Returns true if rows of a are rounded to int8 codes, with a scale for each block of k.
   bool integer_dot() const { return integer_dot_; }
   const BitsLayout& layout() const { return layout_; }
   int64_t blocks() const { return blocks_; }

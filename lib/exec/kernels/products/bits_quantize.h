@@ -10,7 +10,7 @@ namespace kvlift::exec {
 // the codes.
 using QuantizeFn = void (*)(const float* x, int64_t n, int8_t* codes, float* scale, float* sum);
 
-// Null where VnniBitsDot() is null.
+// Returns null where VnniBitsDot() does.
 QuantizeFn VnniQuantize();
 
 }  // namespace kvlift::exec

@@ -25,9 +25,9 @@ class PanelMatrix : public Prepacked {
   int width(int64_t panel) const;
 
   virtual int64_t panel_bytes() const = 0;
-  // The most rows that Stream takes.
+  // Returns the largest number of rows that Stream takes.
   virtual int stream_rows() const = 0;
-  // Stream is fastest for a multiple of this number of panels.
+  // Returns the number of panels of which Stream should be given a multiple, for speed.
   virtual int64_t panels_at_once() const { return 1; }
   // Sets c[m, columns of `count` panels] to a * panels over all of k. a is [k][m]; c begins at the
   // column of the first panel.
@@ -48,8 +48,8 @@ class PanelMatrix : public Prepacked {
 // Weights of 32-bit or 16-bit floats, as in the model (kNative: float).
 class PackedMatrix final : public PanelMatrix {
  public:
-  // Element (p, j) of b is at p * b_k + j * b_column; one of the strides is 1. Null if there is no
-  // memory.
+  // Element (p, j) of b is at p * b_k + j * b_column; one of the strides is 1. Returns null if
+  // there is no memory.
   static std::shared_ptr<const PackedMatrix> Make(const void* b, Storage storage, int64_t k,
                                                   int64_t n, int64_t b_k, int64_t b_column,
                                                   int threads);
