@@ -57,9 +57,9 @@ struct LoopFacts {
   // The largest number of tokens of any step, which is the slots of a ring minus its window;
   // nullopt for any number.
   std::optional<int64_t> chunk;
-  // All sequences of a batch have the same length.
+  // True if all sequences of a batch must have the same length.
   bool uniform = false;
-  // Rows of all caches wrap around the end of their buffers.
+  // True if the rows of all caches wrap around the end of their buffers.
   bool circular = false;
   std::string logits;  // the output with a row of scores per token
   std::vector<LoopCache> caches;

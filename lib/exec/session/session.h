@@ -25,7 +25,7 @@ struct MemoryUse {
   int64_t indices = 0;  // values that shapes depend on
   int64_t slots = 0;    // values whose size is known only while a step runs
   int64_t outputs = 0;  // graph outputs that are not caches
-  // Both buffers of each pair.
+  // The two buffers of each cache pair.
   int64_t caches = 0;
 
   int64_t total() const { return arena + indices + slots + outputs + caches; }

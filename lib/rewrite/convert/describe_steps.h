@@ -14,17 +14,17 @@
 
 namespace kvlift {
 
-// 1-lower.onnxtxt: the lowered graph as an outline (onnxio/model/outline.h), below comments that
-// say what the lowering took for granted and could not do. If the model could not be raised, the
-// graph is that of the source.
+// Returns 1-lower.onnxtxt: the lowered graph as an outline (onnxio/model/outline.h), below comments
+// that say what the lowering took for granted and could not do. If the model could not be raised,
+// the graph is that of the source.
 std::vector<StepText> DescribeLowered(const Analysis& analysis);
-// 2-recognise.txt: each cache and each attention with what is known of it, and why the others are
+// Returns 2-recognise.txt: what is known of each cache and each attention, and why some are
 // refused. `inspection` is Report of the same analysis, with its caches and attentions in the same
 // order.
 std::vector<StepText> DescribeRecognised(const Analysis& analysis, const Inspection& inspection);
-// 3-plan.txt: what becomes of each cache, attention and input, or why the model is refused.
+// Returns 3-plan.txt: what becomes of each cache, attention and input, or why the model is refused.
 std::vector<StepText> DescribePlan(const Analysis& analysis, const ConversionPlan& plan);
-// 4-emit.onnxtxt, an outline, and 4-emit.kv.json.
+// Returns 4-emit.onnxtxt, an outline of the model, and 4-emit.kv.json, its manifest.
 std::vector<StepText> DescribeEmitted(const onnx::ModelProto& model, const Manifest& manifest);
 
 // Returns "KV214 text", with the nodes and values that it names, escaped for a terminal.

@@ -18,7 +18,7 @@ struct EmittedPlan {
   std::vector<EmittedCache> caches;  // by index of manifest.caches
 };
 
-// plan: MakePlan of the same analysis, not refused.
+// `plan` must be what MakePlan returned for the same analysis, and must not be refused.
 absl::StatusOr<EmittedPlan> EmitPlan(const Analysis& analysis, const ConversionPlan& plan);
 
 }  // namespace kvlift

@@ -16,7 +16,7 @@ struct JudgedStorage {
   std::map<ValueId, std::string> names;
 };
 
-// plan: complete but for its storage, and not refused.
+// `plan` must be complete except for its storage, and must not be refused.
 JudgedStorage JudgeStorage(const Analysis& analysis, const ConversionPlan& plan);
 
 }  // namespace kvlift::internal

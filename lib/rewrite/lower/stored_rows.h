@@ -23,7 +23,7 @@ struct StoredRows {
   std::vector<float> scale;     // one number, or heads * size; empty if rows are not quantised
 
   bool quantized() const { return bits != 0; }
-  // Number of elements of a head's row in the cache.
+  // Returns the number of elements of a head's row in the cache.
   int64_t stored_size() const { return bits == 4 ? size / 2 : size; }
 };
 

@@ -214,7 +214,8 @@ using NoPadding = std::variant<StateTakesTokens, TokensTogether, OtherRowsRead, 
 // All caches are quantised when they are written (rewrite/emit/quantize_caches.h).
 struct PlannedQuantization {
   CacheQuantization how;
-  // By the rules of the source's KeyValueCache, whose scales have tensors of their own.
+  // The scales follow the rules of the source's KeyValueCache, which has tensors of its own for
+  // them.
   bool as_source = false;
 };
 

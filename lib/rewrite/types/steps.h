@@ -12,7 +12,7 @@
 
 namespace kvlift {
 
-// In the order in which they run.
+// The steps in the order in which they run.
 enum class Step { kLower, kRecognise, kPlan, kEmit, kCheck, kProve };
 
 // Returns the word for a step in options and file names: "lower", "recognise", ...

@@ -36,9 +36,10 @@ struct RecordedOutput {
 struct RecordedStep {
   StepSpec spec;
   std::vector<RecordedRun> source;
-  // Of the converted model, without the caches that the last step's presents give.
+  // The feeds of the converted model, without caches that are presents of the last step.
   exec::Feeds feeds;
-  // By name. A cache has the rows of the step's new tokens only, unless it grows.
+  // The outputs of the converted model, by name. A cache has the rows of the step's new tokens
+  // only, unless it grows.
   std::map<std::string, RecordedOutput> outputs;
 };
 

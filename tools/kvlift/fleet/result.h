@@ -37,7 +37,7 @@ struct FleetResult {
   std::vector<std::string> codes;
   std::string reason;
   std::string output, document, report, log;
-  // All files that were written, those above included. Empty in lines of earlier versions.
+  // All files that were written, those above included. It is empty in lines of earlier versions.
   std::vector<FleetFile> files;
   double seconds = 0;
   int64_t peak_memory_bytes = 0;
