@@ -341,7 +341,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "The Attention operator rounds its scores elsewhere than the source's operators do. A result "
      "that is quantised by its range turns a last bit into a whole quantisation step, and over "
      "caches of float32 that hold half-precision numbers the rounding of half precision shows in "
-     "float32 results. Such attentions stay as they are.",
+     "float32 results. Such attentions stay as they are, and such caches stay where the "
+     "conversion would change what a runtime rounds.",
      "Convert before the model is quantised or rounded, or take such differences with --rounding "
      "free."},
     {"KV249", "joined-sequences", "the tokens of several sequences are on one axis of the cache",
