@@ -88,7 +88,7 @@ bool ReadMask(sym::Forms& forms, NodeId node, const sym::Facts& facts, Attention
     } else {
       if (!has_column->is_integer(1)) return false;
       site->mask.biases = {{mask, false}};
-      site->mask.bias_keep = KeptWhere(pool, element);
+      site->mask.bias_keep = BiasKeepsKey(pool, element);
     }
     keep = pool.And(keep, has_column);
   }

@@ -268,7 +268,7 @@ class Matcher {
     const Expr raw = BroadcastOperand(
         forms_, right_, Rows(rank_, {here_[0], here_[1], here_[3], pool_.Index(4)}), facts_);
     if (raw == nullptr) return false;
-    const Scaled values = PeelScale(forms_, raw, facts_);
+    const Scaled values = RemoveScale(forms_, raw, facts_);
     reads_cache_ = ReadsStored(forms_, caches_, values.element, facts_);
     values_ = values.element;
     value_roundings_ = values.roundings;
@@ -366,7 +366,7 @@ class Matcher {
         Rows(rank, product.trans_b ? std::vector<Expr>{b, h, t, d} : std::vector<Expr>{b, h, d, t}),
         facts_);
     if (q_raw == nullptr || k_raw == nullptr) return false;
-    const Scaled q = PeelScale(forms_, q_raw, facts_), k = PeelScale(forms_, k_raw, facts_);
+    const Scaled q = RemoveScale(forms_, q_raw, facts_), k = RemoveScale(forms_, k_raw, facts_);
     reads_cache_ = reads_cache_ || ReadsStored(forms_, caches_, k.element, facts_);
     if (!reads_cache_) return false;  // attention without a cache
     if (site_.value.cache < 0) return RefuseValues();

@@ -38,7 +38,7 @@ uint64_t DataBytes() {
 
 }  // namespace
 
-void CapMemoryAtThatOfTheMachine() {
+void CapMemoryAtPhysical() {
   const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGE_SIZE);
   if (pages > 0 && size > 0) Lower(static_cast<uint64_t>(pages) * static_cast<uint64_t>(size));
 }

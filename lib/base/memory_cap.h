@@ -11,7 +11,7 @@
 namespace kvlift {
 
 // Lowers the limit to the physical memory of the machine. A limit that is already lower stays.
-void CapMemoryAtThatOfTheMachine();
+void CapMemoryAtPhysical();
 
 // While an object of this class exists, the process may allocate `more` bytes beyond what it has
 // when the object is made. Only one such object may exist at a time. Does nothing if the system

@@ -46,7 +46,7 @@ std::string MeaningOf(const Reading& reading) {
       return "total";
     case Meaning::kNew:
       return "new";
-    case Meaning::kOrder:
+    case Meaning::kBeamIndices:
       return "order";
     case Meaning::kFlag:
       return "has_past";

@@ -121,7 +121,7 @@ std::string RunAllWays(const ModelMaker& model, const Tensor& a) {
     for (const int threads : {1, 3}) {
       CompileOptions options;
       options.pack_weights = pack != 0;
-      options.give_up_weights = pack == 2;
+      options.release_packed_weights = pack == 2;
       options.threads = threads;
       const auto program = model.Compile(options);
       if (program == nullptr) return "";
@@ -220,7 +220,7 @@ TEST(Packing, PackedWeightsAreGivenUp) {
   RunAllWays(model, RandomFloats({64, 64}, 6));
   CompileOptions options;
   for (const bool give_up : {false, true}) {
-    options.give_up_weights = give_up;
+    options.release_packed_weights = give_up;
     const auto given = std::make_shared<onnx::ModelProto>(model.model());
     ASSERT_NE(model.Compile(options, given), nullptr);
     for (const TensorProto& tensor : given->graph().initializer()) {
@@ -235,7 +235,7 @@ TEST(Packing, BlocksBesideEachOtherAreZeroedAndApart) {
   constexpr size_t kBytes = (size_t{5} << 20) + 3;
   std::vector<std::shared_ptr<void>> blocks;
   for (int i = 0; i < 16; ++i) {  // more than one map holds
-    auto block = AllocateBesideOthers(kBytes);
+    auto block = AllocatePackedWeights(kBytes);
     ASSERT_NE(block, nullptr);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(block.get()) % 64, 0u);
     const auto* bytes = static_cast<const char*>(block.get());
@@ -249,8 +249,8 @@ TEST(Packing, BlocksBesideEachOtherAreZeroedAndApart) {
     EXPECT_EQ(std::count(bytes, bytes + kBytes, static_cast<char>(i + 4)),
               static_cast<ptrdiff_t>(kBytes));
   }
-  EXPECT_EQ(AllocateBesideOthers(0), nullptr);
-  EXPECT_NE(AllocateBesideOthers(size_t{40} << 20), nullptr);
+  EXPECT_EQ(AllocatePackedWeights(0), nullptr);
+  EXPECT_NE(AllocatePackedWeights(size_t{40} << 20), nullptr);
 }
 
 TEST(Packing, ATransposeThatIsReadElsewhereStays) {

@@ -263,7 +263,7 @@ TEST_F(Spans, SignalsRemoveTemporaryFiles) {
     CleanUpOnSignals();
     const int slot = NoteTemporary(path);
     {
-      const HoldSignals held;
+      const DelaySignals held;
       raise(SIGINT);
       ForgetTemporary(slot);  // as after a rename
     }

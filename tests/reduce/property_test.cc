@@ -77,9 +77,9 @@ TEST(ReduceProperty, WhatTheUserAsksFor) {
   const auto any = Property::Of(Verified("different", "KV404"), "different");
   ASSERT_TRUE(any);
   EXPECT_TRUE(any->IsShown(Verified("different", "KV409")));
-  EXPECT_EQ(IsKeep("KV205"), "");
-  EXPECT_EQ(IsKeep("crash"), "");
-  EXPECT_NE(IsKeep("KV999"), "");
+  EXPECT_EQ(KeepWordError("KV205"), "");
+  EXPECT_EQ(KeepWordError("crash"), "");
+  EXPECT_NE(KeepWordError("KV999"), "");
 }
 
 TEST(ReduceProperty, ACrashByItsSignal) {

@@ -131,7 +131,7 @@ VerifyReport RunWithWrong(const std::string& op, Spoil how) {
   right = def.compute;
   spoil = how;
   def.compute = Wrong;
-  const exec::OpDouble broken(def);
+  const exec::OpReplacementForTest broken(def);
   return RunPair();
 }
 
@@ -171,7 +171,7 @@ TEST(VerifyOracle, ASharedNodeThatGivesOtherBitsIsFound) {
     for (float& x : c.outputs[0].span<float>()) x = std::nextafter(x, 2.0F);
   };
   def.compute = Wrong;
-  const exec::OpDouble broken(def);
+  const exec::OpReplacementForTest broken(def);
   const VerifyReport report = RunPair("[other]");
   EXPECT_EQ(report.verdict, VerdictKind::kInconclusive) << Summary(report);
   EXPECT_EQ(report.reason.substr(0, 5), "KV421") << report.reason;

@@ -33,7 +33,7 @@ void AddSave(CLI::App* app, std::vector<std::string>* save, std::vector<std::str
       });
 }
 
-CLI::Validator FileName() { return {IsOutputName, ""}; }
+CLI::Validator FileName() { return {OutputNameError, ""}; }
 
 CLI::Validator OneOf(std::vector<std::string> words) { return CLI::IsMember(std::move(words)); }
 
@@ -262,7 +262,7 @@ struct Program {
     c->add_option("after", record.after, "The converted model")->required();
     c->add_option("-o,--output", record.output, "The folder to write")
         ->required()
-        ->check(IsFolderName);
+        ->check(FolderNameError);
     c->add_option("--plan", record.plan, "How much to record")->check(OneOf({"quick", "full"}));
     c->add_option("--lengths", record.lengths, "Past tokens of the steps that are timed")
         ->delimiter(',')

@@ -33,12 +33,12 @@ fs::path CanonicalFolder(const fs::path& folder) {
   return fs::weakly_canonical(folder.empty() ? "." : folder, error);
 }
 
-std::string IsOutputName(const std::string& path) {
+std::string OutputNameError(const std::string& path) {
   if (path.empty()) return "is empty, and needs the name of a file";
   return path == "-" ? "outputs are written to files; ./- is a file of that name" : "";
 }
 
-std::string IsFolderName(const std::string& path) {
+std::string FolderNameError(const std::string& path) {
   return path.empty() ? "is empty, and needs the name of a folder" : "";
 }
 

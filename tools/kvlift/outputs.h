@@ -12,9 +12,9 @@
 namespace kvlift::cli {
 
 // Returns an empty string, or what is wrong with the name of an output: "" and "-" name no file.
-std::string IsOutputName(const std::string& path);
+std::string OutputNameError(const std::string& path);
 // Returns an empty string, or why a path names no folder to write.
-std::string IsFolderName(const std::string& path);
+std::string FolderNameError(const std::string& path);
 
 // Returns the path of a folder without links and dots; "" is the current one.
 std::filesystem::path CanonicalFolder(const std::filesystem::path& folder);

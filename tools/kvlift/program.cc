@@ -37,7 +37,7 @@ int AfterClosedPipe(int code) {
 }  // namespace
 
 int Program(const std::vector<std::string>& words) {
-  CapMemoryAtThatOfTheMachine();
+  CapMemoryAtPhysical();
   // Errors of write report the same conditions, so these signals are not needed.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);

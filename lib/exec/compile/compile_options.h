@@ -31,7 +31,7 @@ struct CompileOptions {
   // Releases the inline data of weights of which only the packed form is needed, one weight after
   // the other, so that they are not held twice. This changes the graph's model: its weights must
   // not be read after Compile.
-  bool give_up_weights = false;
+  bool release_packed_weights = false;
   // Joins chains of operators into single nodes (fusing.h), with bit-equal results in canonical
   // order. An observer gets the joined nodes.
   bool fuse = false;

@@ -37,8 +37,8 @@ const OpDef* the_double = nullptr;
 
 }  // namespace
 
-OpDouble::OpDouble(const OpDef& def) : def_(def) { the_double = &def_; }
-OpDouble::~OpDouble() { the_double = nullptr; }
+OpReplacementForTest::OpReplacementForTest(const OpDef& def) : def_(def) { the_double = &def_; }
+OpReplacementForTest::~OpReplacementForTest() { the_double = nullptr; }
 
 absl::Span<const OpDef> AllOps() {
   static const auto& ops = *new std::vector<OpDef>(Collect());

@@ -68,7 +68,7 @@ std::shared_ptr<void> AllocateHuge(size_t bytes) {
   return std::shared_ptr<void>(start, [map, size](void*) { munmap(map, size); });
 }
 
-std::shared_ptr<void> AllocateBesideOthers(size_t bytes) {
+std::shared_ptr<void> AllocatePackedWeights(size_t bytes) {
   constexpr size_t kMap = size_t{32} << 20;
   // The map that blocks are taken from is held by its blocks alone.
   static std::mutex mutex;

@@ -19,7 +19,7 @@ std::shared_ptr<void> AllocateHuge(size_t bytes);
 // Returns a block of packed weights, zeroed, as AllocateHuge does. Blocks of up to 16 MiB share
 // maps of 32 MiB, so that they lie on huge pages, too: on small pages a step that reads many
 // weights of some 100 KiB waits for page tables. A map is released with the last of its blocks.
-std::shared_ptr<void> AllocateBesideOthers(size_t bytes);
+std::shared_ptr<void> AllocatePackedWeights(size_t bytes);
 // Return the number of blocks that AllocateAligned and buffers have allocated since the process
 // started, and the bytes that are held at present, including AddCharge.
 int64_t AllocationCount();

@@ -99,7 +99,7 @@ absl::Status Frame::RunCall(const StepPlan& step) {
     case CallKind::kScan:
       KV_RETURN_IF_ERROR(RunScan(step, *call));
       break;
-    case CallKind::kObject: {
+    case CallKind::kSequenceOp: {
       KV_ASSIGN_OR_RETURN(Tensor result, call->plan->object(impl().graph->node(step.node), in_));
       call->results.push_back(std::move(result));
       break;

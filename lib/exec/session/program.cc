@@ -224,7 +224,7 @@ class Compiler {
             fmt::format("{}: {}", NodeLabel(graph_, n), std::string(operands.message())));
       }
       const bool has_kernel =
-          def != nullptr && def->shape != nullptr && FindObjectOp(graph_, n) == nullptr;
+          def != nullptr && def->shape != nullptr && FindSequenceOp(graph_, n) == nullptr;
       if (has_kernel && impl_.options.bodies) {
         const absl::Status status = MakeCall(n, version);
         if (!absl::IsUnimplemented(status)) {
@@ -248,9 +248,9 @@ class Compiler {
     call->captures.assign(captures.begin(), captures.end());
     std::vector<std::string_view> bodies;
     const bool local = FindFunction(graph_.model(), node) != nullptr;
-    call->object = local ? nullptr : FindObjectOp(graph_, n);
+    call->object = local ? nullptr : FindSequenceOp(graph_, n);
     if (call->object != nullptr) {
-      call->kind = CallKind::kObject;
+      call->kind = CallKind::kSequenceOp;
     } else if (!local && graph_.Is(n, "If")) {
       call->kind = CallKind::kIf;
       bodies = {"then_branch", "else_branch"};
@@ -322,7 +322,7 @@ class Compiler {
   }
 
   // Releases a constant and its inline data in the model. The caller has agreed to this
-  // (give_up_weights).
+  // (release_packed_weights).
   void GiveUp(ValueId v, Tensor& tensor) {
     tensor = Tensor::Wrap({tensor.type(), tensor.shape(), nullptr}, nullptr);
     auto& proto = const_cast<onnx::TensorProto&>(*protos_[v]);
@@ -344,7 +344,8 @@ class Compiler {
     }
     impl_.packed = packer_->Pack(defs_, sources, impl_.options.order == Order::kCanonical,
                                  impl_.threads, [&](ValueId v) {
-                                   if (impl_.options.give_up_weights) GiveUp(v, *constant(v));
+                                   if (impl_.options.release_packed_weights)
+                                     GiveUp(v, *constant(v));
                                  });
     // Nodes that could not pack the constant read its transpose.
     for (ValueId v = 0; v < graph_.num_values(); ++v) {

@@ -16,17 +16,17 @@
 
 namespace kvlift::exec {
 
-enum class CallKind { kIf, kLoop, kScan, kFunction, kObject };
+enum class CallKind { kIf, kLoop, kScan, kFunction, kSequenceOp };
 
 // A node that runs other programs. The inputs of a body are its formal inputs, then `captures`.
 struct CallPlan {
   CallKind kind = CallKind::kFunction;
-  // If: then_branch, else_branch. Else one body; empty for kObject and for functions that are
+  // If: then_branch, else_branch. Else one body; empty for kSequenceOp and for functions that are
   // compiled when their element types are known.
   std::vector<std::shared_ptr<const Program>> bodies;
   std::vector<ValueId> captures;  // values of the enclosing graph
-  // Null unless `kind` is kObject.
-  ObjectFn object = nullptr;
+  // Null unless `kind` is kSequenceOp.
+  SequenceOpFn object = nullptr;
 };
 
 struct Program::Impl {

@@ -252,7 +252,7 @@ absl::StatusOr<Tensor> EqualStrings(const NodeProto&, Inputs inputs) {
 
 struct Entry {
   std::string_view op_type;
-  ObjectFn run;
+  SequenceOpFn run;
 };
 
 constexpr Entry kObjectOps[] = {
@@ -271,7 +271,7 @@ constexpr Entry kObjectOps[] = {
 
 }  // namespace
 
-ObjectFn FindObjectOp(const Graph& graph, NodeId node) {
+SequenceOpFn FindSequenceOp(const Graph& graph, NodeId node) {
   for (const Entry& entry : kObjectOps) {
     if (graph.Is(node, entry.op_type)) return entry.run;
   }

@@ -11,10 +11,10 @@ namespace kvlift::exec {
 
 // Returns the single output. Omitted inputs are absent(). InvalidArgument for inputs that do not
 // fit the operator.
-using ObjectFn = absl::StatusOr<Tensor> (*)(const onnx::NodeProto& node,
-                                            absl::Span<const View> inputs);
+using SequenceOpFn = absl::StatusOr<Tensor> (*)(const onnx::NodeProto& node,
+                                                absl::Span<const View> inputs);
 
 // Returns nullptr if the node is not such an operator.
-ObjectFn FindObjectOp(const Graph& graph, NodeId node);
+SequenceOpFn FindSequenceOp(const Graph& graph, NodeId node);
 
 }  // namespace kvlift::exec

@@ -85,9 +85,9 @@ void ForgetTemporary(int slot) {
   if (slot >= 0) noted_paths[static_cast<size_t>(slot)].state.store(0);
 }
 
-HoldSignals::HoldSignals() { holds.fetch_add(1); }
+DelaySignals::DelaySignals() { holds.fetch_add(1); }
 
-HoldSignals::~HoldSignals() {
+DelaySignals::~DelaySignals() {
   if (holds.fetch_sub(1) != 1) return;
   if (const int signal = waiting.exchange(0); signal != 0) EndBy(signal);
 }

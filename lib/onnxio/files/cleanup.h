@@ -19,12 +19,12 @@ void ForgetTemporary(int slot);
 
 // While an object of this class exists, SIGINT, SIGTERM and SIGHUP are delayed; the last object to
 // be destroyed lets them take effect.
-class HoldSignals {
+class DelaySignals {
  public:
-  HoldSignals();
-  ~HoldSignals();
-  HoldSignals(const HoldSignals&) = delete;
-  HoldSignals& operator=(const HoldSignals&) = delete;
+  DelaySignals();
+  ~DelaySignals();
+  DelaySignals(const DelaySignals&) = delete;
+  DelaySignals& operator=(const DelaySignals&) = delete;
 };
 
 }  // namespace kvlift

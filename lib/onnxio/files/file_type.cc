@@ -34,7 +34,7 @@ constexpr Magic kMagics[] = {
 
 }  // namespace
 
-std::optional<std::string> WhatItLooksLike(absl::string_view bytes) {
+std::optional<std::string> DescribeOtherFileType(absl::string_view bytes) {
   if (bytes.empty()) return "the file is empty";
   for (const Magic& magic : kMagics) {
     if (absl::StartsWith(bytes, magic.prefix)) return fmt::format("this is {}", magic.what);

@@ -9,6 +9,6 @@
 namespace kvlift {
 
 // Returns a text such as "this is a zip archive ...", or nullopt if the bytes may be a ModelProto.
-std::optional<std::string> WhatItLooksLike(absl::string_view bytes);
+std::optional<std::string> DescribeOtherFileType(absl::string_view bytes);
 
 }  // namespace kvlift

@@ -101,7 +101,7 @@ absl::StatusOr<ParsedModel> ParseText(const SpanSource& source, const Limits& li
 
 absl::StatusOr<ParsedModel> ParseBinary(const SpanSource& source, const Limits& limits) {
   const std::string_view bytes = source.content().bytes;
-  if (const auto what = WhatItLooksLike(absl::string_view(bytes.data(), bytes.size()))) {
+  if (const auto what = DescribeOtherFileType(absl::string_view(bytes.data(), bytes.size()))) {
     return Coded("KV003", absl::InvalidArgumentError(*what));
   }
   return ParseModel(source, limits);

@@ -174,7 +174,7 @@ absl::Status SyncDirectory(const std::string& path) {
 
 absl::Status WriteFiles(const std::vector<OutputFile>& files, const WriteProgress& progress) {
   {
-    std::optional<HoldSignals> hold;  // until `staged` has removed the second names of old files
+    std::optional<DelaySignals> hold;  // until `staged` has removed the second names of old files
     Staged staged;
     for (const OutputFile& file : files) KV_RETURN_IF_ERROR(staged.Add(file, progress));
     hold.emplace();

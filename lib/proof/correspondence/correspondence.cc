@@ -306,25 +306,27 @@ void Correspondence::SetTwin(ValueId after, ValueId before, Sameness same, Groun
   if (!grounds.empty()) grounds_of_[after] = std::move(grounds);
 }
 
-void Correspondence::SetStackedTwin(ValueId after, ValueId before, int64_t groups, Expr tokens,
-                                    Grounds grounds) {
+void Correspondence::SetTwinWithGroupsAsTokens(ValueId after, ValueId before, int64_t groups,
+                                               Expr tokens, Grounds grounds) {
   SetTwin(after, before, Sameness::kWhole, std::move(grounds));
   stacked_[after] = {groups, tokens};
 }
 
-void Correspondence::SetFoldedTwin(ValueId after, ValueId before, int64_t heads, Grounds grounds) {
+void Correspondence::SetTwinWithBatchTimesHeads(ValueId after, ValueId before, int64_t heads,
+                                                Grounds grounds) {
   SetTwin(after, before, Sameness::kWhole, std::move(grounds));
   folded_[after] = heads;
 }
 
-void Correspondence::SetJoinedTwin(ValueId after, ValueId before, Expr size, Grounds grounds) {
+void Correspondence::SetTwinWithHeadsInLastAxis(ValueId after, ValueId before, Expr size,
+                                                Grounds grounds) {
   SetTwin(after, before, Sameness::kWhole, std::move(grounds));
   joined_[after] = size;
 }
 
 void Correspondence::SetStackedJoinedTwin(ValueId after, ValueId before, int64_t groups,
                                           Expr tokens, Expr size, Grounds grounds) {
-  SetJoinedTwin(after, before, size, std::move(grounds));
+  SetTwinWithHeadsInLastAxis(after, before, size, std::move(grounds));
   stacked_[after] = {groups, tokens};
 }
 

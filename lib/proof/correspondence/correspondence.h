@@ -25,8 +25,8 @@ namespace kvlift {
 
 class Correspondence {
  public:
-  // `claims`: the claims of the operators that AsPlain expanded in the source; they determine sizes
-  // as well.
+  // `claims`: the claims of the operators that ExpandContribOps expanded in the source; they
+  // determine sizes as well.
   Correspondence(const GraphPair& pair, const Manifest& relation,
                  const std::vector<LengthClaim>& claims, const SourceCase& steps);
 
@@ -78,14 +78,14 @@ class Correspondence {
   // [B, N / G, G * S, D] is the source's [B, N, S, D] (proof/lemmas/heads_regrouped.h), with
   // G = `groups` and S = `tokens`. Folded: the converted model's [B, N, S, D] is the source's
   // [B * N, S, D], with N = `heads`.
-  void SetStackedTwin(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,
-                      Grounds grounds);
-  void SetFoldedTwin(ValueId after, ValueId before, int64_t heads, Grounds grounds);
+  void SetTwinWithGroupsAsTokens(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,
+                                 Grounds grounds);
+  void SetTwinWithBatchTimesHeads(ValueId after, ValueId before, int64_t heads, Grounds grounds);
   // Says that the heads of a value's twin, which was set as [B, N, S, D], are on two axes in the
   // source: [B, N / G, G, S, D], with G = `groups`.
   void SplitHeads(ValueId after, int64_t groups) { split_[after] = groups; }
   // Sets a twin of which one model has [B, N, S, D] and the other [B, S, N * D], with D = `size`.
-  void SetJoinedTwin(ValueId after, ValueId before, sym::Expr size, Grounds grounds);
+  void SetTwinWithHeadsInLastAxis(ValueId after, ValueId before, sym::Expr size, Grounds grounds);
   // Sets a twin that is [B, N / G, G * S, D] in the converted model and [B, S, N * D] in the
   // source.
   void SetStackedJoinedTwin(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,

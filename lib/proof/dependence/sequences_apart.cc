@@ -327,8 +327,8 @@ class SequencesReader {
 
 }  // namespace
 
-std::string MixedSequences(const GraphPair& pair, const Correspondence& twins, Equality& equality,
-                           const Manifest& relation) {
+std::string FirstDependentOutput(const GraphPair& pair, const Correspondence& twins,
+                                 Equality& equality, const Manifest& relation) {
   const Expr sequences = twins.sequences();
   if (sequences == nullptr) return "the number of sequences is not seen";
   if (sequences->kind() == Kind::kInteger) return "";

@@ -25,7 +25,7 @@ namespace kvlift {
 // Names the first output of the source for which this is not shown, and says why. Returns an empty
 // string if it is shown for all outputs and caches that the manifest compares, or if the batch has
 // a fixed size.
-std::string MixedSequences(const GraphPair& pair, const Correspondence& twins, Equality& equality,
-                           const Manifest& relation);
+std::string FirstDependentOutput(const GraphPair& pair, const Correspondence& twins,
+                                 Equality& equality, const Manifest& relation);
 
 }  // namespace kvlift

@@ -154,7 +154,7 @@ class LookupReader {
   }
 
   bool Holds(Expr conclusion, Expr known, const Facts& facts) {
-    if (conclusion->is_integer(1) || IsOfNoEmptyStep(forms_, conclusion)) return true;
+    if (conclusion->is_integer(1) || HoldsForNonEmptyStep(forms_, conclusion)) return true;
     return FollowsFromTwo(conclusion, known, facts) ||
            equality_.Follows(pool_.And(fits_, known), conclusion, facts);
   }

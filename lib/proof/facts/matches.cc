@@ -34,7 +34,7 @@ Matches::Matches(const GraphPair& pair, bool branches, Correspondence* twins, No
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
     if (pair_.IsOfAfter(n) || graph_.outputs(n).empty()) continue;
     const std::string& name = graph_.name(graph_.outputs(n)[0]);
-    if (name.rfind(kPlainPrefix, 0) == 0) unnamed_.push_back(n);
+    if (name.rfind(kExpandedPrefix, 0) == 0) unnamed_.push_back(n);
     if (graph_.Is(n, "Constant")) constants_.push_back(n);
     by_operator_[graph_.node(n).op_type()].push_back(n);
   }
@@ -83,8 +83,8 @@ void Matches::MatchFurther(NodeId node) {
   }
 }
 
-// Finds a twin under another name, or among the nodes that AsPlain made. Candidates read a value
-// that this node reads.
+// Finds a twin under another name, or among the nodes that ExpandContribOps made. Candidates read a
+// value that this node reads.
 bool Matches::MatchUnnamed(NodeId node) {
   const ValueId first = graph_.outputs(node)[0];
   const bool packs = graph_.Is(node, "BitShift") || graph_.Is(node, "BitwiseOr") ||
@@ -123,7 +123,7 @@ std::vector<NodeId> Matches::Candidates(NodeId node) {
       for (const Use& use : graph_.uses(theirs)) AddCandidate(node, use.node, taken, &found);
     }
     for (NodeId other : unnamed_) AddCandidate(node, other, taken, &found);
-    const bool kept = sym::KeptInFewBits(graph_, graph_.outputs(node)[0]) != kNoValue;
+    const bool kept = sym::QuantizedOperandOf(graph_, graph_.outputs(node)[0]) != kNoValue;
     if (!branches_ && !kept) continue;
     for (NodeId other : by_operator_[graph_.node(node).op_type()]) {
       AddCandidate(node, other, taken, &found);

@@ -55,7 +55,7 @@ class Matches {
   std::vector<NodeId> constants_;  // Constant nodes of the source
   // Nodes of the source, by op_type.
   absl::flat_hash_map<std::string, std::vector<NodeId>> by_operator_;
-  // Nodes of the source that AsPlain made; their outputs have no name of the source's.
+  // Nodes of the source that ExpandContribOps made; their outputs have no name of the source's.
   std::vector<NodeId> unnamed_;
   absl::flat_hash_set<ValueId> taken_;
   // Nodes of the converted model whose twin is in doubt, and why.

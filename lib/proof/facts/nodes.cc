@@ -173,7 +173,7 @@ Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<S
     const ValueId x = k < a.size() ? a[k] : kNoValue, y = k < b.size() ? b[k] : kNoValue;
     Sameness operand = IsSameRunningAxis(mine, theirs, k) ? Sameness::kWhole : Compare(x, y);
     if (operand == Sameness::kNone && k == 0 &&
-        sym::KeptInFewBits(graph_, graph_.outputs(mine)[0]) == x && SameRows(x, y)) {
+        sym::QuantizedOperandOf(graph_, graph_.outputs(mine)[0]) == x && SameRows(x, y)) {
       operand = Sameness::kInCommon;
     }
     same->push_back(operand);

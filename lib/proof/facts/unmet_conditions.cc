@@ -96,7 +96,8 @@ class ConditionReader {
     Expr mine = twins_.Translate(condition, sequence, facts);
     if (mine == nullptr) return false;
     mine = AtLongest(pool_, mine);
-    if (mine->is_integer(1) || known_.contains(mine) || IsOfNoEmptyStep(forms_, mine)) return true;
+    if (mine->is_integer(1) || known_.contains(mine) || HoldsForNonEmptyStep(forms_, mine))
+      return true;
     return Follows(pool_.And(twins_.Fits(), written_), mine, facts);
   }
 
@@ -329,12 +330,12 @@ class ConditionReader {
 
 }  // namespace
 
-bool IsOfLedger(const sym::Assumption& assumption) {
+bool EntersLedger(const sym::Assumption& assumption) {
   return assumption.reason == sym::AssumptionReason::kFinite ||
          (assumption.reason == sym::AssumptionReason::kInside && assumption.predicate->has_index());
 }
 
-bool IsOfNoEmptyStep(sym::Forms& forms, Expr condition) {
+bool HoldsForNonEmptyStep(sym::Forms& forms, Expr condition) {
   sym::Pool& pool = forms.pool();
   for (const sym::DimSymbol& name : sym::DimsOf(condition)) {
     if (condition == pool.Lt(pool.Integer(0), pool.Dim(name), Facts{})) {

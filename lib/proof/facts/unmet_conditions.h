@@ -27,10 +27,10 @@ UnmetConditions UnmetConditionsOf(const GraphPair& pair, const Correspondence& t
                                   Equality& equality);
 // Returns true if the assumption enters the ledger wherever it is made. Such assumptions say that
 // data is finite, or that indices which differ by element lie inside (proof/facts/lookups.h).
-bool IsOfLedger(const sym::Assumption& assumption);
+bool EntersLedger(const sym::Assumption& assumption);
 // Returns true if the condition says that a size of an input is at least 1, which holds because a
 // step has at least one sequence and one token.
-bool IsOfNoEmptyStep(sym::Forms& forms, sym::Expr condition);
+bool HoldsForNonEmptyStep(sym::Forms& forms, sym::Expr condition);
 // Returns true if the condition is about sizes and holds in every step with at least one sequence
 // and one token. `past`: the length that may be 0; null if there is none.
 bool HoldsInEveryStep(sym::Forms& forms, sym::Expr condition, sym::Expr past);

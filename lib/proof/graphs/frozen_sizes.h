@@ -25,7 +25,7 @@ std::vector<NamedSize> FixedSizesOf(const onnx::ModelProto& model);
 
 // Returns the converted model without the numbers that its inputs declare, apart from the sizes of
 // caches (other than B) and of masks that are padded to the capacity. It is used with the
-// unrestricted source (proof/prove/open_source.h).
+// unrestricted source (proof/prove/unrestricted_source.h).
 onnx::ModelProto WithOpenSizes(const onnx::ModelProto& after, const Manifest& relation);
 
 // Returns one ledger entry per size, since a verdict about the restricted source says nothing about

@@ -18,8 +18,8 @@ std::optional<Product> ReadEinsum(sym::Forms& forms, NodeId node) {
   if (!shaped) return std::nullopt;
   const std::string left = text.substr(0, kRank), right = text.substr(kRank + 1, kRank),
                     result = text.substr(2 * kRank + 3), front = result.substr(0, 2);
-  const bool left_turned = left[3] == result[2], right_turned = right[2] == result[3];
-  const size_t summed = left_turned ? 2 : 3, also_summed = right_turned ? 3 : 2;
+  const bool left_transposed = left[3] == result[2], right_transposed = right[2] == result[3];
+  const size_t summed = left_transposed ? 2 : 3, also_summed = right_transposed ? 3 : 2;
   const std::string letters = result + left[summed];
   const bool is_product = left.substr(0, 2) == front && right.substr(0, 2) == front &&
                           left[5 - summed] == result[2] && right[5 - also_summed] == result[3] &&
@@ -32,7 +32,7 @@ std::optional<Product> ReadEinsum(sym::Forms& forms, NodeId node) {
       a.shape[summed] != b.shape[also_summed]) {
     return std::nullopt;
   }
-  return Product{left_turned, right_turned, 1};
+  return Product{left_transposed, right_transposed, 1};
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace kvlift {
 
 // A product in which either operand may be transposed and the result is multiplied by `factor`.
 struct Product {
-  bool left_turned = false, right_turned = false;
+  bool left_transposed = false, right_transposed = false;
   double factor = 1;
 };
 

@@ -225,7 +225,7 @@ class PlaceReader {
       const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
       const size_t own = form.shape.size();
       if (!form.known_rank || own < 2 || own > rank()) return false;
-      const bool turned = k == 0 ? product.left_turned : product.right_turned;
+      const bool turned = k == 0 ? product.left_transposed : product.right_transposed;
       OperandPlace place{k, {}, {}};
       for (size_t axis = 0; axis + 2 < own; ++axis) {
         const bool one = form.shape[axis]->is_integer(1);

@@ -26,8 +26,8 @@ bool SameShape(const GraphPair& pair, const Correspondence& twins, ValueId in, V
 
 }  // namespace
 
-std::string BrokenSeam(const LayerBoundary& boundary, const GraphPair& pair,
-                       const Correspondence& twins, Nodes* nodes) {
+std::string WhyInductionFails(const LayerBoundary& boundary, const GraphPair& pair,
+                              const Correspondence& twins, Nodes* nodes) {
   const ValueId mine_in = pair.After(boundary.after_in), mine_out = pair.After(boundary.after_out);
   const ValueId their_in = pair.Before(boundary.before_in),
                 their_out = pair.Before(boundary.before_out);

@@ -17,7 +17,7 @@ struct LayerBoundary {
 // Returns why the induction over layers fails at a boundary; empty if it does not. It holds if both
 // models have the same value at both places, and the value that leaves a layer has the shape and
 // type of the value that enters it.
-std::string BrokenSeam(const LayerBoundary& boundary, const GraphPair& pair,
-                       const Correspondence& twins, Nodes* nodes);
+std::string WhyInductionFails(const LayerBoundary& boundary, const GraphPair& pair,
+                              const Correspondence& twins, Nodes* nodes);
 
 }  // namespace kvlift

@@ -1,5 +1,5 @@
 // Expands the operators of com.microsoft, KeyValueCache and Einsum in one model: the class behind
-// AsPlain. Internal to lib/proof.
+// ExpandContribOps. Internal to lib/proof.
 #pragma once
 
 #include <array>
@@ -20,10 +20,10 @@ namespace kvlift::plain {
 // false if the node stays as it is.
 class Expander {
  public:
-  // `lengths` is that of AsPlain.
+  // `lengths` is that of ExpandContribOps.
   Expander(onnx::ModelProto model, bool lengths);
 
-  PlainModel Run();
+  ExpandedModel Run();
 
  private:
   onnx::GraphProto& graph() { return *plain_.model.mutable_graph(); }
@@ -77,7 +77,7 @@ class Expander {
   int32_t TypeOf(const onnx::NodeProto& node, std::initializer_list<int> inputs) const;
 
   bool lengths_;
-  PlainModel plain_;
+  ExpandedModel plain_;
   absl::flat_hash_map<std::string, std::vector<int64_t>> dims_;
   absl::flat_hash_map<std::string, const onnx::NodeProto*> producers_;
   absl::flat_hash_map<std::string, const onnx::TensorProto*> constants_;

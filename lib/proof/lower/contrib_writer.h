@@ -42,12 +42,12 @@ inline bool Gives(const onnx::NodeProto& node, int k) {
   return k < node.output_size() && !node.output(k).empty();
 }
 
-// Writes the nodes that replace `node`. Names of new values begin with kPlainPrefix and the node's
-// first output. Constants become initializers of `graph`, which must outlive the writer.
+// Writes the nodes that replace `node`. Names of new values begin with kExpandedPrefix and the
+// node's first output. Constants become initializers of `graph`, which must outlive the writer.
 class Writer {
  public:
   Writer(const onnx::NodeProto& node, onnx::GraphProto* graph)
-      : prefix_(fmt::format("{}{}/", kPlainPrefix, node.output(0))), graph_(graph) {}
+      : prefix_(fmt::format("{}{}/", kExpandedPrefix, node.output(0))), graph_(graph) {}
 
   // Adds a node with one output, named `output` or, if that is empty, anew. The reference is valid
   // until the next call.

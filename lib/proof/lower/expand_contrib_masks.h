@@ -1,5 +1,5 @@
-// Writes the masks and positions of the attentions that AsPlain expands. Lengths are int64 [1].
-// Internal to lib/proof. Source: com.microsoft GroupQueryAttention and MultiHeadAttention.
+// Writes the masks and positions of the attentions that ExpandContribOps expands. Lengths are int64
+// [1]. Internal to lib/proof. Source: com.microsoft GroupQueryAttention and MultiHeadAttention.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ Expander::Expander(onnx::ModelProto model, bool lengths) : lengths_(lengths) {
   }
 }
 
-PlainModel Expander::Run() {
+ExpandedModel Expander::Run() {
   std::vector<NodeProto> nodes(graph().node().begin(), graph().node().end());
   graph().clear_node();
   for (const NodeProto& node : nodes) {
@@ -374,7 +374,7 @@ int32_t Expander::TypeOf(const NodeProto& node, std::initializer_list<int> input
 
 namespace kvlift {
 
-PlainModel AsPlain(onnx::ModelProto model, bool lengths) {
+ExpandedModel ExpandContribOps(onnx::ModelProto model, bool lengths) {
   return plain::Expander(std::move(model), lengths).Run();
 }
 

@@ -19,7 +19,7 @@ struct LengthClaim {
 };
 
 // The expanded model, and what its expansion assumes.
-struct PlainModel {
+struct ExpandedModel {
   onnx::ModelProto model;
   std::vector<LengthClaim> claims;
   // Values that hold the positions of the new tokens: P + s for each sequence and token s. The
@@ -28,7 +28,7 @@ struct PlainModel {
 };
 
 // The prefix of the names of values that an expansion makes.
-inline constexpr char kPlainPrefix[] = "plain/";
+inline constexpr char kExpandedPrefix[] = "plain/";
 
 // Expands SimplifiedLayerNormalization to RMSNormalization, MultiHeadAttention with a past to
 // Attention and the nodes around it, KeyValueCache (onnxio/model/functional_form.h) to slices and
@@ -36,6 +36,6 @@ inline constexpr char kPlainPrefix[] = "plain/";
 // `lengths`, also expands GroupQueryAttention, which rests on LengthClaims. Nodes in subgraphs, and
 // forms of these operators that are not known, stay as they are. Source: the operator texts of
 // com.microsoft, and of OpenPPL's KeyValueCache.
-PlainModel AsPlain(onnx::ModelProto model, bool lengths);
+ExpandedModel ExpandContribOps(onnx::ModelProto model, bool lengths);
 
 }  // namespace kvlift

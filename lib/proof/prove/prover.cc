@@ -26,7 +26,7 @@
 #include "proof/graphs/pair.h"
 #include "proof/lower/branches.h"
 #include "proof/lower/expand_contrib_ops.h"
-#include "proof/prove/open_source.h"
+#include "proof/prove/unrestricted_source.h"
 #include "proof/reading/read_attention.h"
 #include "sym/forms/keeps_value.h"
 
@@ -54,7 +54,7 @@ class Prover {
  public:
   // open: null if the source was not restricted.
   Prover(const GraphPair& pair, const Manifest& relation, const std::vector<LengthClaim>& claims,
-         const SourceCase& steps, Obligations* obligations, OpenSource* open)
+         const SourceCase& steps, Obligations* obligations, UnrestrictedSource* open)
       : open_(open),
         pair_(pair),
         graph_(pair.graph()),
@@ -124,7 +124,7 @@ class Prover {
     }
     for (const LayerBoundary& boundary : boundaries) {
       StartFactsOf(pair_.Before(boundary.before_out));
-      const std::string why = BrokenSeam(boundary, pair_, twins_, &nodes_);
+      const std::string why = WhyInductionFails(boundary, pair_, twins_, &nodes_);
       facts_.Add(boundary.after_out,
                  "leaves its layer as it is in the source, as large as what entered", why);
     }
@@ -134,7 +134,7 @@ class Prover {
       const auto kind = KindOf(assumption.reason);
       // The other conditions of the converted model's own nodes were checked
       // (proof/facts/unmet_conditions.h).
-      if (pair_.IsOfAfter(assumption.node) && !IsOfLedger(assumption)) continue;
+      if (pair_.IsOfAfter(assumption.node) && !EntersLedger(assumption)) continue;
       const bool of_emptiness = assumption.reason == sym::AssumptionReason::kNotEmpty;
       if (of_emptiness && HoldsInEveryStep(forms_, assumption.predicate, twins_.past())) continue;
       if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
@@ -170,12 +170,13 @@ class Prover {
     const Expr sequences = twins_.sequences();
     const bool several = sequences != nullptr && sequences->kind() == sym::Kind::kInteger &&
                          !sequences->is_integer(1);
-    if (open_ == nullptr || !several) return MixedSequences(pair_, twins_, equality_, relation_);
+    if (open_ == nullptr || !several)
+      return FirstDependentOutput(pair_, twins_, equality_, relation_);
     const Expr open = open_->twins().sequences();
     if (open == nullptr || open->kind() != sym::Kind::kDim) {
       return "the number of sequences has no name";
     }
-    return MixedSequences(open_->pair(), open_->twins(), open_->equality(), relation_);
+    return FirstDependentOutput(open_->pair(), open_->twins(), open_->equality(), relation_);
   }
 
   // Returns why padding tokens may change the results for real tokens. In a model with static
@@ -295,7 +296,7 @@ class Prover {
       for (const ManifestCache& cache : relation_.caches) {
         if (source == pair_.After(cache.input)) return true;
       }
-      const ValueId kept = sym::KeptInFewBits(graph_, source);
+      const ValueId kept = sym::QuantizedOperandOf(graph_, source);
       const bool known = kept != kNoValue && forms_.Of(kept).known_rank;
       if (known && ReadsPast(forms_.Of(kept).element)) return true;
     }
@@ -382,7 +383,7 @@ class Prover {
       // The size is null if the attention was not read.
       if (!apart || size == nullptr) return;
       if (groups == 1) {
-        twins_.SetJoinedTwin(mine, theirs, size, std::move(grounds));
+        twins_.SetTwinWithHeadsInLastAxis(mine, theirs, size, std::move(grounds));
       } else if (before.joined) {
         twins_.SetStackedJoinedTwin(mine, theirs, groups, attention_facts_.Tokens(before), size,
                                     std::move(grounds));
@@ -390,11 +391,11 @@ class Prover {
     } else if (forms_.Of(theirs).shape.size() == 3 && forms_.Of(mine).shape.size() == 4) {
       const auto& extents = after.extents.extents;
       if (extents.size() > 1 && extents[1]->kind() == sym::Kind::kInteger) {
-        twins_.SetFoldedTwin(mine, theirs, extents[1]->value(), std::move(grounds));
+        twins_.SetTwinWithBatchTimesHeads(mine, theirs, extents[1]->value(), std::move(grounds));
       }
     } else if (groups > 1) {
-      twins_.SetStackedTwin(mine, theirs, groups, attention_facts_.Tokens(before),
-                            std::move(grounds));
+      twins_.SetTwinWithGroupsAsTokens(mine, theirs, groups, attention_facts_.Tokens(before),
+                                       std::move(grounds));
     } else {
       twins_.SetTwin(mine, theirs, Sameness::kWhole, std::move(grounds));
     }
@@ -442,7 +443,7 @@ class Prover {
     }
   }
 
-  OpenSource* const open_;
+  UnrestrictedSource* const open_;
   const GraphPair& pair_;
   const Graph& graph_;
   sym::Forms& forms_;
@@ -490,15 +491,17 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
   const auto restricted = sizes.empty() ? nullptr : WithSizes(before, sizes);
   const onnx::ModelProto& source = restricted == nullptr ? before : *restricted;
   for (const bool lengths : {true, false}) {
-    const PlainModel plain = AsPlain(source, lengths), mine = AsPlain(after, lengths);
+    const ExpandedModel plain = ExpandContribOps(source, lengths),
+                        mine = ExpandContribOps(after, lengths);
     const auto pair = GraphPair::Create(plain.model, mine.model, relation);
     if (!pair.ok()) {
       proof.not_tried = std::string(pair.status().message());
       return proof;
     }
-    std::unique_ptr<OpenSource> open;
+    std::unique_ptr<UnrestrictedSource> open;
     if (!sizes.empty()) {
-      auto created = OpenSource::Create(AsPlain(before, lengths), mine.model, relation, steps);
+      auto created = UnrestrictedSource::Create(ExpandContribOps(before, lengths), mine.model,
+                                                relation, steps);
       if (!created.ok()) {
         proof.not_tried = std::string(created.status().message());
         return proof;
@@ -509,7 +512,7 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
     if (!prover.ClaimsHold(mine.claims)) continue;
     proof = prover.Run(boundaries);
     proof.assumptions.Add(RestrictionsTo(sizes, before, relation));
-    for (const PlainModel* model : {&plain, &mine}) {
+    for (const ExpandedModel* model : {&plain, &mine}) {
       for (const std::string& positions : model->positions) {
         proof.assumptions.Add({AssumptionKind::kPositions, positions,
                                fmt::format("{} holds the positions P..T-1", positions),

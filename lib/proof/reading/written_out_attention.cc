@@ -186,9 +186,9 @@ bool AttentionReader::ReadFirstProduct(NodeId n, Expr e) {
   r_.extents.extents.resize(5, nullptr);
   const Expr d = pool_.Index(4);
   const Product product = *ProductOf(n);
-  r_.extents.extents[4] = q.shape[rank - (product.left_turned ? 2 : 1)];
-  const Factored query = Peel(Cell(graph_.inputs(n)[0], rank, s, d, product.left_turned));
-  const Factored key = Peel(Cell(graph_.inputs(n)[1], rank, d, t, product.right_turned));
+  r_.extents.extents[4] = q.shape[rank - (product.left_transposed ? 2 : 1)];
+  const Factored query = Peel(Cell(graph_.inputs(n)[0], rank, s, d, product.left_transposed));
+  const Factored key = Peel(Cell(graph_.inputs(n)[1], rank, d, t, product.right_transposed));
   if (query.element == nullptr || key.element == nullptr) return Fail("operands are not read");
   r_.query = query.element;
   r_.key = key.element;
@@ -216,7 +216,7 @@ bool AttentionReader::SamePlace(absl::Span<const Expr> args, absl::Span<const Ex
 }
 
 bool AttentionReader::ReadProducts(NodeId node) {
-  if (ProductOf(node)->left_turned) return Fail("its weights are transposed");
+  if (ProductOf(node)->left_transposed) return Fail("its weights are transposed");
   const ValueId left = graph_.inputs(node)[0], right = graph_.inputs(node)[1];
   const sym::Form weights = forms_.Of(left), result = forms_.Of(graph_.outputs(node)[0]);
   if (!IsRank(weights) || !IsRank(result) || result.shape.size() != weights.shape.size()) {
@@ -256,7 +256,7 @@ bool AttentionReader::ReadProducts(NodeId node) {
   if (!ReadScores(At(scores, where))) return false;
   Facts facts = r_.extents;
   r_.extents.extents[4] = r_.size_of_value;
-  r_.value = Cell(right, rank, t, pool_.Index(4), ProductOf(node)->right_turned);
+  r_.value = Cell(right, rank, t, pool_.Index(4), ProductOf(node)->right_transposed);
   r_.extents = facts;
   return r_.value != nullptr || Fail("the values are not read");
 }

@@ -35,10 +35,10 @@ onnx::ValueInfoProto Typed(const std::string& name, int32_t elem_type) {
 }
 
 // Returns the branch of later calls: it gives the inputs as pasts, and empty constants as presents.
-onnx::GraphProto LaterBody(const Graph& later, absl::Span<const Crossing> crossings) {
+onnx::GraphProto LaterBody(const Graph& later, absl::Span<const CrossAttentionCache> crossings) {
   onnx::GraphProto body;
   body.set_name("later");
-  for (const Crossing& c : crossings) {
+  for (const CrossAttentionCache& c : crossings) {
     const int32_t type = later.type(later.Find(c.past)).elem_type;
     const std::string used = kScope + c.past + "/later";
     AddIdentity(c.past, used, &body);
@@ -62,9 +62,9 @@ class FirstBody {
     nodes_.set_scope("cross");
   }
 
-  absl::StatusOr<onnx::GraphProto> Run(absl::Span<const Crossing> crossings) {
+  absl::StatusOr<onnx::GraphProto> Run(absl::Span<const CrossAttentionCache> crossings) {
     std::vector<std::string> values;
-    for (const Crossing& c : crossings) values.push_back(Value(graph_.Find(c.first)));
+    for (const CrossAttentionCache& c : crossings) values.push_back(Value(graph_.Find(c.first)));
     CopyNodesBehind();
     KV_RETURN_IF_ERROR(AddNewNodes(&values));
     for (size_t k = 0; k < crossings.size(); ++k) {
@@ -166,12 +166,11 @@ const onnx::TensorProto* EmptyConstant(const Graph& graph, ValueId v) {
   return empty ? tensor : nullptr;
 }
 
-absl::StatusOr<onnx::ModelProto> KeepCrossings(const onnx::ModelProto& later, sym::Forms& both,
-                                               const std::string& prefix,
-                                               const std::string& condition, bool truth,
-                                               absl::Span<const Crossing> crossings) {
+absl::StatusOr<onnx::ModelProto> KeepCrossAttentionCaches(
+    const onnx::ModelProto& later, sym::Forms& both, const std::string& prefix,
+    const std::string& condition, bool truth, absl::Span<const CrossAttentionCache> crossings) {
   onnx::ModelProto model = later;
-  for (const Crossing& c : crossings) {
+  for (const CrossAttentionCache& c : crossings) {
     onnx::ValueInfoProto info = Typed(kScope + c.past, 0);
     for (const auto& input : later.graph().input()) {
       if (input.name() == c.past) *info.mutable_type() = input.type();
@@ -186,7 +185,7 @@ absl::StatusOr<onnx::ModelProto> KeepCrossings(const onnx::ModelProto& later, sy
   node.set_op_type("If");
   node.set_name(std::string(kScope) + "If");
   node.add_input(condition);
-  for (const Crossing& c : crossings) {
+  for (const CrossAttentionCache& c : crossings) {
     node.add_output(kScope + c.past);
     node.add_output(c.present);
     patch.replace_uses[c.past] = kScope + c.past;

@@ -12,7 +12,7 @@
 
 namespace kvlift {
 
-struct Crossing {
+struct CrossAttentionCache {
   std::string past;     // the graph input that later calls read
   std::string present;  // the output that the first call computes; empty constants in later calls
   std::string first;    // what the first call gives for `present`, in the graph of both calls
@@ -27,9 +27,8 @@ const onnx::TensorProto* EmptyConstant(const Graph& graph, ValueId v);
 // later: the model of later calls. both: the graph of both calls, in which names of the first call
 // start with `prefix`; only the nodes that keys and values need are copied from it.
 // condition: a bool value of `later` that equals `truth` in later calls.
-absl::StatusOr<onnx::ModelProto> KeepCrossings(const onnx::ModelProto& later, sym::Forms& both,
-                                               const std::string& prefix,
-                                               const std::string& condition, bool truth,
-                                               absl::Span<const Crossing> crossings);
+absl::StatusOr<onnx::ModelProto> KeepCrossAttentionCaches(
+    const onnx::ModelProto& later, sym::Forms& both, const std::string& prefix,
+    const std::string& condition, bool truth, absl::Span<const CrossAttentionCache> crossings);
 
 }  // namespace kvlift

@@ -85,7 +85,7 @@ std::vector<Growth> DecoderPair::Growths() {
   return growths;
 }
 
-std::vector<Crossing> DecoderPair::Crossings(absl::Span<const Growth> growths) {
+std::vector<CrossAttentionCache> DecoderPair::Crossings(absl::Span<const Growth> growths) {
   std::vector<ValueId> pasts;
   for (ValueId v : OnlyLater()) {
     if (std::none_of(growths.begin(), growths.end(),
@@ -93,7 +93,7 @@ std::vector<Crossing> DecoderPair::Crossings(absl::Span<const Growth> growths) {
       pasts.push_back(v);
     }
   }
-  std::vector<Crossing> found;
+  std::vector<CrossAttentionCache> found;
   for (size_t k = 0; k < later_.size(); ++k) {
     if (!IsEmptyConstant(later_[k]) || first_[k] == later_[k] || IsEmptyConstant(first_[k])) {
       continue;
@@ -106,7 +106,7 @@ std::vector<Crossing> DecoderPair::Crossings(absl::Span<const Growth> growths) {
 }
 
 sym::Pool::Substitution DecoderPair::EmptyPasts(absl::Span<const Growth> growths,
-                                                absl::Span<const Crossing> crossings) {
+                                                absl::Span<const CrossAttentionCache> crossings) {
   sym::Pool& pool = forms_->pool();
   sym::Pool::Substitution s;
   for (const Growth& growth : growths) {
@@ -118,7 +118,7 @@ sym::Pool::Substitution DecoderPair::EmptyPasts(absl::Span<const Growth> growths
   for (const sym::Assumption& assumption : forms_->assumptions()) {
     if (assumption.predicate->kind() == Kind::kEq) Solve(assumption.predicate->args()[0], &s);
   }
-  for (const Crossing& c : crossings) {
+  for (const CrossAttentionCache& c : crossings) {
     const sym::Form x = forms_->Of(graph_->Find(c.past)), y = forms_->Of(graph_->Find(c.first));
     for (size_t k = 0; k < x.shape.size() && k < y.shape.size(); ++k) {
       Solve(pool.Sub(x.shape[k], y.shape[k]), &s);

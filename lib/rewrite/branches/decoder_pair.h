@@ -56,13 +56,13 @@ class DecoderPair {
 
   // Pairs the inputs of OnlyLater() that do not grow with the outputs that only the first call
   // computes, each in their order. Empty if there are more outputs than inputs.
-  std::vector<Crossing> Crossings(absl::Span<const Growth> growths);
+  std::vector<CrossAttentionCache> Crossings(absl::Span<const Growth> growths);
 
   // Returns a substitution for extents of graph inputs that describes calls with empty pasts: the
   // lengths of `growths` become 0, and extents that one of the calls needs to be equal become one
   // expression.
   sym::Pool::Substitution EmptyPasts(absl::Span<const Growth> growths,
-                                     absl::Span<const Crossing> crossings);
+                                     absl::Span<const CrossAttentionCache> crossings);
 
   // Returns the model with these extents declared for its inputs.
   onnx::ModelProto WithExtents(const sym::Pool::Substitution& s);

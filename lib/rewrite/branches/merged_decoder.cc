@@ -52,7 +52,7 @@ void CollectLeaves(Expr e, std::vector<Expr>* leaves) {
 
 // If `sum` is an element of the result of an Add, possibly in another shape, and one operand there
 // is `part`: returns the other operand there; else null. The facts are about the indices in `sum`.
-Expr Addend(Equivalence& self, Expr sum, Expr part, const sym::Facts& facts) {
+Expr Addend(ValueNumbering& self, Expr sum, Expr part, const sym::Facts& facts) {
   const Graph& graph = self.forms().graph();
   if (sum->kind() != Kind::kLoad) return nullptr;
   const NodeId n = graph.producer(sum->source());
@@ -71,7 +71,7 @@ Expr Addend(Equivalence& self, Expr sum, Expr part, const sym::Facts& facts) {
 
 // Returns true if the first call's operand equals the later call's where t <= s and is a constant
 // elsewhere, or differs from it by an added mask. Adds what is missing to the search, `context`.
-bool LacksOrder(void* context, Equivalence& self, const OperandGap& gap) {
+bool LacksOrder(void* context, ValueNumbering& self, const OperandGap& gap) {
   auto& search = *static_cast<OrderSearch*>(context);
   sym::Forms& forms = self.forms();
   sym::Pool& pool = forms.pool();
@@ -227,10 +227,10 @@ class Unmerger {
   // Returns the first output that differs between the calls, with the first node of the later call
   // that does; nullopt if all outputs are equal.
   std::optional<Odd> Differing(DecoderPair& pair, OrderSearch* search) {
-    Equivalence equal(pair.forms());
+    ValueNumbering equal(pair.forms());
     equal.Number(pair.first());
     absl::flat_hash_set<std::string> crossing;
-    for (const Crossing& c : crossings_) {
+    for (const CrossAttentionCache& c : crossings_) {
       const ValueId past = pair.graph().Find(c.past), first = pair.graph().Find(c.first);
       crossing.insert(c.present);
       const sym::Form x = pair.forms().Of(past), y = pair.forms().Of(first);
@@ -316,8 +316,8 @@ class Unmerger {
     const ValueId condition = graph.Find(decision_.condition);
     const auto truth = decision_.Taken(past_if_)(forms, condition);
     if (!truth) return absl::InternalError("the condition of an If is gone");
-    KV_ASSIGN_OR_RETURN(later_, KeepCrossings(later_, pair_->forms(), kFirstCall,
-                                              decision_.condition, *truth, crossings_));
+    KV_ASSIGN_OR_RETURN(later_, KeepCrossAttentionCaches(later_, pair_->forms(), kFirstCall,
+                                                         decision_.condition, *truth, crossings_));
     result_->origins.push_back({"/kvlift/cross/", decision_.node});
     return absl::OkStatus();
   }
@@ -329,7 +329,7 @@ class Unmerger {
   onnx::ModelProto later_;
   std::unique_ptr<DecoderPair> pair_;
   std::vector<Growth> growths_;
-  std::vector<Crossing> crossings_;
+  std::vector<CrossAttentionCache> crossings_;
 };
 
 bool HasIf(const onnx::ModelProto& model) {

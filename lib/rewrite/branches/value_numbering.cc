@@ -77,7 +77,7 @@ Expr Under(sym::Pool& pool, Expr e, Expr condition, bool truth) {
 
 }  // namespace
 
-bool Equivalence::Broadcasts(NodeId n) const {
+bool ValueNumbering::Broadcasts(NodeId n) const {
   const auto& node = graph_.node(n);
   if (!node.domain().empty() && node.domain() != "ai.onnx") return false;
   return IsIn(node.op_type(), {"Add", "Sub", "Mul", "Div", "Pow", "PRelu", "Where", "And", "Or",
@@ -85,7 +85,7 @@ bool Equivalence::Broadcasts(NodeId n) const {
 }
 
 // Returns the numbered element of a value, with index 0 on axes of extent 1.
-Expr Equivalence::ElementOf(ValueId v) {
+Expr ValueNumbering::ElementOf(ValueId v) {
   const sym::Form& form = forms_.Of(v);
   if (!form.known_rank) return nullptr;
   sym::Pool& pool = forms_.pool();
@@ -98,7 +98,7 @@ Expr Equivalence::ElementOf(ValueId v) {
   return element == nullptr ? nullptr : Numbered(element);
 }
 
-Expr Equivalence::Numbered(Expr e) {
+Expr ValueNumbering::Numbered(Expr e) {
   if (const auto it = numbered_.find(e); it != numbered_.end()) return it->second;
   sym::Pool& pool = forms_.pool();
   absl::flat_hash_set<Expr> seen;
@@ -127,7 +127,7 @@ Expr Equivalence::Numbered(Expr e) {
   return result;
 }
 
-void Equivalence::NumberConstant(ValueId v) {
+void ValueNumbering::NumberConstant(ValueId v) {
   if (representative_.contains(v)) return;
   const onnx::TensorProto& tensor = *graph_.constant(v);
   std::string key = fmt::format("{}[{}]", tensor.data_type(), fmt::join(tensor.dims(), ","));
@@ -151,7 +151,7 @@ void Equivalence::NumberConstant(ValueId v) {
   representative_[v] = constants_.try_emplace(key, v).first->second;
 }
 
-std::vector<NodeId> Equivalence::Behind(absl::Span<const ValueId> roots) const {
+std::vector<NodeId> ValueNumbering::Behind(absl::Span<const ValueId> roots) const {
   absl::flat_hash_set<NodeId> seen;
   std::vector<NodeId> stack, result;
   const auto visit = [&](ValueId v) {
@@ -171,7 +171,7 @@ std::vector<NodeId> Equivalence::Behind(absl::Span<const ValueId> roots) const {
   return result;
 }
 
-bool Equivalence::NeedsKey(NodeId n) const {
+bool ValueNumbering::NeedsKey(NodeId n) const {
   for (ValueId v : graph_.outputs(n)) {
     if (v == kNoValue || graph_.constant(v) != nullptr) continue;
     const sym::Form& form = forms_.Of(v);
@@ -181,7 +181,7 @@ bool Equivalence::NeedsKey(NodeId n) const {
 }
 
 // Returns operator and attributes as a text; empty if the node counts as equal to no other one.
-std::string Equivalence::Signature(NodeId n) const {
+std::string ValueNumbering::Signature(NodeId n) const {
   const auto& node = graph_.node(n);
   if (IsRandom(node.op_type())) return {};
   std::map<std::string, std::string> attributes;
@@ -201,13 +201,13 @@ std::string Equivalence::Signature(NodeId n) const {
   return key;
 }
 
-std::vector<Expr> Equivalence::NumberedShape(ValueId v) {
+std::vector<Expr> ValueNumbering::NumberedShape(ValueId v) {
   std::vector<Expr> shape;
   for (Expr dim : forms_.Of(v).shape) shape.push_back(Numbered(dim));
   return shape;
 }
 
-Expr Equivalence::OperandElement(NodeId n, int operand) {
+Expr ValueNumbering::OperandElement(NodeId n, int operand) {
   const ValueId v = graph_.inputs(n)[operand];
   const sym::Form& out = forms_.Of(graph_.outputs(n)[0]);
   const sym::Form& form = forms_.Of(v);
@@ -226,7 +226,7 @@ Expr Equivalence::OperandElement(NodeId n, int operand) {
   return element == nullptr ? nullptr : Numbered(element);
 }
 
-std::string Equivalence::OperandKey(NodeId n, int operand) {
+std::string ValueNumbering::OperandKey(NodeId n, int operand) {
   const ValueId v = graph_.inputs(n)[operand];
   if (v == kNoValue) return "-";
   std::string key = fmt::format("t{}", forms_.ElementType(v));
@@ -245,7 +245,7 @@ std::string Equivalence::OperandKey(NodeId n, int operand) {
   return key + fmt::format("e{}", OperandElement(n, operand)->id());
 }
 
-void Equivalence::Merge(NodeId n, NodeId into) {
+void ValueNumbering::Merge(NodeId n, NodeId into) {
   const auto outputs = graph_.outputs(n);
   const auto others = graph_.outputs(into);
   for (size_t k = 0; k < outputs.size(); ++k) {
@@ -257,7 +257,7 @@ void Equivalence::Merge(NodeId n, NodeId into) {
   if (n != into && first_side_.contains(into)) matched_.insert(n);
 }
 
-bool Equivalence::SameOperand(NodeId a, NodeId b, int operand) {
+bool ValueNumbering::SameOperand(NodeId a, NodeId b, int operand) {
   const ValueId x = graph_.inputs(a)[operand], y = graph_.inputs(b)[operand];
   if (x == kNoValue || y == kNoValue) return x == y;
   if (OperandKey(a, operand) == OperandKey(b, operand)) return true;
@@ -269,7 +269,7 @@ bool Equivalence::SameOperand(NodeId a, NodeId b, int operand) {
 
 // Looks for a node of the first side that is equal by cases, or that the bridge takes as equal.
 // Merges n into it and returns true if there is one.
-bool Equivalence::Bridged(NodeId n, const std::string& signature) {
+bool ValueNumbering::Bridged(NodeId n, const std::string& signature) {
   const auto it = by_signature_.find(signature);
   if (it == by_signature_.end() || it->second.size() > kMaxPartners) return false;
   std::vector<OperandGap> gaps;
@@ -299,7 +299,7 @@ bool Equivalence::Bridged(NodeId n, const std::string& signature) {
   return false;
 }
 
-void Equivalence::NumberNode(NodeId n) {
+void ValueNumbering::NumberNode(NodeId n) {
   if (!done_.insert(n).second) return;
   if (side_ == 1) first_side_.insert(n);
   if (!NeedsKey(n)) return;
@@ -323,19 +323,19 @@ void Equivalence::NumberNode(NodeId n) {
   }
 }
 
-void Equivalence::Number(absl::Span<const ValueId> roots, Bridge bridge, void* context) {
+void ValueNumbering::Number(absl::Span<const ValueId> roots, Bridge bridge, void* context) {
   ++side_;
   bridge_ = bridge;
   context_ = context;
   for (NodeId n : Behind(roots)) NumberNode(n);
 }
 
-bool Equivalence::Same(Expr a, Expr b) {
+bool ValueNumbering::Same(Expr a, Expr b) {
   if (a == nullptr || b == nullptr) return false;
   return SplitCases(a, b, 0);
 }
 
-bool Equivalence::SplitCases(Expr a, Expr b, int depth) {
+bool ValueNumbering::SplitCases(Expr a, Expr b, int depth) {
   if (a == b) return true;
   if (depth == kMaxSplits) return false;
   absl::flat_hash_set<Expr> seen;
@@ -351,7 +351,7 @@ bool Equivalence::SplitCases(Expr a, Expr b, int depth) {
   return true;
 }
 
-bool Equivalence::Same(ValueId a, ValueId b) {
+bool ValueNumbering::Same(ValueId a, ValueId b) {
   if (forms_.ElementType(a) != forms_.ElementType(b)) return false;
   const sym::Form x = forms_.Of(a), y = forms_.Of(b);
   if (!x.known_rank || !y.known_rank) {
@@ -362,7 +362,7 @@ bool Equivalence::Same(ValueId a, ValueId b) {
   return Same(ElementOf(a), ElementOf(b));
 }
 
-NodeId Equivalence::FirstWithoutPartner(absl::Span<const ValueId> values) {
+NodeId ValueNumbering::FirstWithoutPartner(absl::Span<const ValueId> values) {
   for (NodeId n : Behind(values)) {
     if (first_side_.contains(n) || matched_.contains(n) || !NeedsKey(n)) continue;
     return n;

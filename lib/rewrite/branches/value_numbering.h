@@ -23,9 +23,9 @@ struct OperandGap {
   int operand;
 };
 
-class Equivalence {
+class ValueNumbering {
  public:
-  explicit Equivalence(sym::Forms& forms) : forms_(forms), graph_(forms.graph()) {}
+  explicit ValueNumbering(sym::Forms& forms) : forms_(forms), graph_(forms.graph()) {}
 
   // Reads of `input` count as reads of `value`, which must be numbered before.
   void Alias(ValueId input, ValueId value) { aliases_[input] = value; }
@@ -33,7 +33,7 @@ class Equivalence {
   // Numbers all nodes that the values are computed from, in topological order. Called once per
   // side. bridge: called for a node without an equal one and a node of the first side that differs
   // in one operand only; if it returns true, the two count as equal.
-  using Bridge = bool (*)(void* context, Equivalence& self, const OperandGap& gap);
+  using Bridge = bool (*)(void* context, ValueNumbering& self, const OperandGap& gap);
   void Number(absl::Span<const ValueId> roots, Bridge bridge = nullptr, void* context = nullptr);
 
   // Returns true if type, shape and elements are proved equal.

@@ -216,7 +216,7 @@ class PlanDescriber {
       AddLine("  at", Index(write.index), &text);
       AddLine("  new rows", Rows(write.rows), &text);
       if (write.reordered_past) AddLine("  past", of_.Text(write.reordered_past->element), &text);
-      for (const Equivalent& same : write.equivalents) {
+      for (const AttendedSlice& same : write.equivalents) {
         AddLine("  view", of_.Name(same.value), &text);
       }
     }

@@ -182,7 +182,7 @@ std::string WhyNoPadding(const Graph& graph, const NoPadding& why) {
                 "{} computes with other rows of a step: no padding tokens among them",
                 at(other.node));
           },
-          [](const IndexCountsBack&) {
+          [](const IndexFromTotalLength&) {
             return std::string(
                 "a step writes the last of the valid rows: no padding tokens behind its own");
           }},

@@ -71,7 +71,7 @@ class Packer {
     patch_.new_initializers = builder_.TakeInitializers();
     KV_ASSIGN_OR_RETURN(onnx::ModelProto model, Apply(graph_, patch_));
     ReplaceOutputs(model.mutable_graph());
-    KV_RETURN_IF_ERROR(RemoveIdleNodes(&model));
+    KV_RETURN_IF_ERROR(RemoveDeadNodes(&model));
     Describe();
     return model;
   }

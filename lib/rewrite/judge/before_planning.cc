@@ -137,13 +137,13 @@ bool HasIndexCountedBack(const Analysis& a) {
 // Returns why the tokens of a step, or the sequences of a batch, cannot be told apart, as the end
 // of a sentence; nullopt if they can.
 std::optional<std::string> WhyTokensMix(const Analysis& a) {
-  const NodeId n = FindMixing(a);
+  const NodeId n = FindCrossTokenOp(a);
   if (n == kNoNode) return std::nullopt;
   return fmt::format("{} at {} takes in all tokens of a step", a.graph->node(n).op_type(),
                      a.graph->NodeName(n));
 }
 std::optional<std::string> WhySequencesMix(const Analysis& a) {
-  const NodeId n = FindMovedSequences(a);
+  const NodeId n = FindReorderedSequences(a);
   if (n == kNoNode) return std::nullopt;
   return fmt::format("{} at {} computes with rows of other sequences", a.graph->node(n).op_type(),
                      a.graph->NodeName(n));
@@ -170,10 +170,10 @@ std::optional<Finding> PadsChangeRows(const Analysis& a, const ConversionPlan& p
 
 std::optional<NoPadding> ForbidsPadding(const Analysis& a) {
   if (!a.states.empty()) return StateTakesTokens{};
-  if (const NodeId n = FindMixing(a); n != kNoNode) return TokensTogether{n};
+  if (const NodeId n = FindCrossTokenOp(a); n != kNoNode) return TokensTogether{n};
   if (const NodeId n = FindCountedTokens(a); n != kNoNode) return TokensTogether{n};
   if (const NodeId n = FindMixingWithPads(a); n != kNoNode) return OtherRowsRead{n};
-  if (HasIndexCountedBack(a)) return IndexCountsBack{};
+  if (HasIndexCountedBack(a)) return IndexFromTotalLength{};
   return std::nullopt;
 }
 
@@ -190,7 +190,7 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
   }
   if (!a.states.empty()) return "a state takes in every token of a step";
   if (auto why = WhyTokensMix(a)) return why;
-  if (const NodeId n = FindJoinedSequences(a); n != kNoNode) {
+  if (const NodeId n = FindBatchReduction(a); n != kNoNode) {
     return fmt::format("{} at {} takes all sequences of a batch together",
                        a.graph->node(n).op_type(), a.graph->NodeName(n));
   }

@@ -75,7 +75,7 @@ class AttentionJudge {
   bool HidesUnused(const MaskOfSite& mask) const;
   // Returns true if the mask alone hides those keys, so that the extent of the keys need not. A
   // ring needs this: its slots behind the new rows hold older tokens.
-  bool SaysWhatIsUnused(const MaskOfSite& mask) const;
+  bool MaskAloneHidesUnused(const MaskOfSite& mask) const;
   // Returns `keep` and the condition that the key is one of those that the source's attention
   // reads.
   sym::Expr OfSourceKeys(const MaskOfSite& mask, sym::Expr keep) const;

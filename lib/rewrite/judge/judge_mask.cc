@@ -26,10 +26,10 @@ bool AttentionJudge::HidesUnused(const MaskOfSite& mask) const {
   const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
   // If the source cuts its keys at the end of the valid rows, no key lies behind it.
   if (mask.site.mask.keys != nullptr && Normal(mask.key, mask.site.mask.keys) == end) return true;
-  return SaysWhatIsUnused(mask);
+  return MaskAloneHidesUnused(mask);
 }
 
-bool AttentionJudge::SaysWhatIsUnused(const MaskOfSite& mask) const {
+bool AttentionJudge::MaskAloneHidesUnused(const MaskOfSite& mask) const {
   const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
   return Implies(s_, mask, s_.pool.Sub(end, s_.pool.Integer(1)));
 }
@@ -44,7 +44,7 @@ Expr AttentionJudge::OfSourceKeys(const MaskOfSite& mask, Expr keep) const {
 // Returns keep without the slots behind the new rows. The mask of a fixed buffer says in the source
 // what becomes of each slot.
 Expr AttentionJudge::OfValidKeys(const MaskOfSite& mask, Expr keep) const {
-  if (!mask.key.grows() || SaysWhatIsUnused(mask)) return keep;
+  if (!mask.key.grows() || MaskAloneHidesUnused(mask)) return keep;
   const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
   return s_.pool.And(keep, s_.pool.Lt(s_.pool.Index(3), end, {}));
 }
@@ -259,7 +259,7 @@ Expr AttentionJudge::InWindowRing(const MaskOfSite& mask, const WindowRing& ring
   sym::Pool::Substitution rows;
   rows.indices = {nullptr, nullptr, nullptr, reads ? pool.Min(row, last, {}) : row};
   const Expr seen = pool.Substitute(e, rows, {});
-  return SaysWhatIsUnused(mask) && !reads ? seen : pool.And(pool.Le(row, last, {}), seen);
+  return MaskAloneHidesUnused(mask) && !reads ? seen : pool.And(pool.Le(row, last, {}), seen);
 }
 
 Expr AttentionJudge::Normal(const PlannedCache& key, Expr e) const {

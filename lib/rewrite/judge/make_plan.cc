@@ -41,7 +41,7 @@ struct Candidacy {
 class SchemeJudge {
  public:
   SchemeJudge(const Analysis& a, const std::vector<PlannedCache>& caches,
-              const ResolvedOptions& options, const internal::Surveyed& surveyed, Scheme scheme)
+              const ResolvedOptions& options, const internal::FoundExtents& surveyed, Scheme scheme)
       : s_(a, caches, options, surveyed.extents, scheme), surveyed_(surveyed) {
     plan_.options = options;
     plan_.attention.resize(a.attention.size());
@@ -225,7 +225,7 @@ class SchemeJudge {
       if (cache.update_index < 0) continue;
       const PlannedCache& planned = s_.caches[cache.update_index];
       if (!planned.grows() || !planned.linear()) continue;
-      plan_.writes[cache.update_index].equivalents = FindEquivalents(s_.forms, planned);
+      plan_.writes[cache.update_index].equivalents = FindAttendedSlices(s_.forms, planned);
     }
   }
 
@@ -243,7 +243,7 @@ class SchemeJudge {
       if (!s_.graph.is_graph_output(alias)) in.caches.insert(alias);
     }
     for (const PlannedWrite& write : plan_.writes) {
-      for (const Equivalent& same : write.equivalents) in.provided.insert(same.value);
+      for (const AttendedSlice& same : write.equivalents) in.provided.insert(same.value);
     }
     for (size_t k = 0; k < s_.a.attention.size(); ++k) {
       if (plan_.replaced(k) == nullptr) continue;
@@ -338,7 +338,7 @@ class SchemeJudge {
   }
 
   const PlanBasis s_;
-  const internal::Surveyed& surveyed_;
+  const internal::FoundExtents& surveyed_;
   const internal::AttentionJudge judge_{s_};
   const std::vector<NodeId> quantized_behind_ = DynamicQuantizationBehind(s_.graph);
   std::vector<ValueId> roots_;  // values of the source that new nodes read
@@ -369,7 +369,7 @@ ConversionPlan ChoosePlan(const Analysis& a, const ResolvedOptions& options) {
   }
   const bool growing = HasGrowing(a);
   std::optional<std::string> why = growing ? internal::NeedsUniform(a) : std::nullopt;
-  const internal::Surveyed surveyed = internal::FindSharedExtents(a, caches);
+  const internal::FoundExtents surveyed = internal::FindSharedExtents(a, caches);
   const auto under = [&](Scheme scheme) {
     return SchemeJudge(a, caches, options, surveyed, scheme).Run();
   };

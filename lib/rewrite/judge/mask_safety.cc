@@ -128,7 +128,7 @@ bool ValueHidesLater(const PlanBasis& s, ValueId v, absl::Span<const Expr> start
   if (!form.known_rank || form.opaque || form.shape.size() < 2) return false;
   const int rank = static_cast<int>(form.shape.size());
   sym::Pool& pool = s.pool;
-  for (Expr part : sym::ConjunctsOf(KeptWhere(pool, form.element))) {
+  for (Expr part : sym::ConjunctsOf(BiasKeepsKey(pool, form.element))) {
     if (!sym::ContainsIndex(part, rank - 1)) continue;
     if (HostPosition(s, part, rank - 1, rank - 2) != nullptr) return true;
     for (Expr start : starts) {
@@ -236,7 +236,7 @@ bool PadsLeak(const PlanBasis& s) {
     sees_all = sees_all || !padded;
   }
   // With states, or operators that combine all tokens, steps have no padding tokens (KV236).
-  return loses_rows && sees_all && s.a.states.empty() && FindMixing(s.a) == kNoNode;
+  return loses_rows && sees_all && s.a.states.empty() && FindCrossTokenOp(s.a) == kNoNode;
 }
 
 }  // namespace kvlift::internal

@@ -17,7 +17,7 @@ class Surveyor {
   Surveyor(const Analysis& a, const std::vector<PlannedCache>& caches)
       : a_(a), caches_(caches), graph_(*a.graph), forms_(*a.forms), pool_(forms_.pool()) {}
 
-  Surveyed Run() {
+  FoundExtents Run() {
     growing_ = HasGrowing(a_);
     FindBatch();
     if (!growing_) return std::move(out_);
@@ -129,7 +129,7 @@ class Surveyor {
   sym::Forms& forms_;
   sym::Pool& pool_;
   bool growing_ = false;
-  Surveyed out_;
+  FoundExtents out_;
   SharedExtents& extents_ = out_.extents;
 };
 
@@ -140,7 +140,7 @@ std::string FreeName(const Graph& graph, std::string name) {
 
 }  // namespace
 
-Surveyed FindSharedExtents(const Analysis& a, const std::vector<PlannedCache>& caches) {
+FoundExtents FindSharedExtents(const Analysis& a, const std::vector<PlannedCache>& caches) {
   return Surveyor(a, caches).Run();
 }
 

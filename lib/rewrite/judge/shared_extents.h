@@ -9,11 +9,11 @@
 
 namespace kvlift::internal {
 
-struct Surveyed {
+struct FoundExtents {
   SharedExtents extents;
   std::optional<Finding> refusal;  // a mask has a type that cannot be cut to the keys
 };
-Surveyed FindSharedExtents(const Analysis& analysis, const std::vector<PlannedCache>& caches);
+FoundExtents FindSharedExtents(const Analysis& analysis, const std::vector<PlannedCache>& caches);
 
 // Returns an input and an axis of it whose extent is P + S, a mask if there is one; nullopt if no
 // input has such an axis.

@@ -86,7 +86,7 @@ class Remover {
 
 }  // namespace
 
-absl::Status RemoveIdleNodes(onnx::ModelProto* model) {
+absl::Status RemoveDeadNodes(onnx::ModelProto* model) {
   // Does not own the model: the graph is read before the model changes.
   const std::shared_ptr<const onnx::ModelProto> borrowed(std::shared_ptr<void>(), model);
   KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(borrowed));

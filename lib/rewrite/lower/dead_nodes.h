@@ -10,6 +10,6 @@ namespace kvlift {
 // Identity read its operand instead; where its result is a graph output, the operand's producer
 // gets that name. An Identity stays if a subgraph captures its operand or result, or if it connects
 // a graph input or output to a graph output. Returns what Graph::Build returns for a broken model.
-absl::Status RemoveIdleNodes(onnx::ModelProto* model);
+absl::Status RemoveDeadNodes(onnx::ModelProto* model);
 
 }  // namespace kvlift

@@ -236,7 +236,7 @@ ValueId PackedPast(const Graph& graph, ValueId present) {
 absl::Status UnpackCaches(Normalised* result) {
   const auto& nodes = result->model.graph().node();
   if (std::none_of(nodes.begin(), nodes.end(), IsKeyValueCache)) return absl::OkStatus();
-  KV_RETURN_IF_ERROR(RemoveIdleNodes(&result->model));
+  KV_RETURN_IF_ERROR(RemoveDeadNodes(&result->model));
   KV_ASSIGN_OR_RETURN(const Graph graph,
                       Graph::Build(std::make_shared<const onnx::ModelProto>(result->model)));
   return internal::Unpacker(graph, result).Run();

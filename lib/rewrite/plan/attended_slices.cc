@@ -84,8 +84,8 @@ bool ReadFixedAxes(sym::Forms& forms, const CacheUpdate& update, ValueId v,
 
 }  // namespace
 
-std::vector<Equivalent> FindEquivalents(sym::Forms& forms, const CacheUpdate& update) {
-  std::vector<Equivalent> found;
+std::vector<AttendedSlice> FindAttendedSlices(sym::Forms& forms, const CacheUpdate& update) {
+  std::vector<AttendedSlice> found;
   const bool packed = HasPackedAxes(update.layout);
   const bool narrower = forms.NumbersOf(update.pair.past) != forms.ElementType(update.pair.past);
   if (!packed && !narrower && !update.window()) return found;
@@ -99,7 +99,7 @@ std::vector<Equivalent> FindEquivalents(sym::Forms& forms, const CacheUpdate& up
     queue.pop_front();
     const NodeId n = graph.producer(v);
     if (n == kNoNode || forms.Of(v).opaque || behind.contains(n)) continue;
-    Equivalent same{v, {}};
+    AttendedSlice same{v, {}};
     if (v != update.pair.present && ReadFixedAxes(forms, update, v, &same.fixed_axes)) {
       found.push_back(std::move(same));
     }
@@ -109,8 +109,8 @@ std::vector<Equivalent> FindEquivalents(sym::Forms& forms, const CacheUpdate& up
     }
   }
   // A reader that new rows are computed from would have to run before the cache is written.
-  std::vector<Equivalent> usable;
-  for (Equivalent& same : found) {
+  std::vector<AttendedSlice> usable;
+  for (AttendedSlice& same : found) {
     bool early = false;
     for (const Use& use : graph.uses(same.value)) early = early || behind.contains(use.node);
     if (!early) usable.push_back(std::move(same));

@@ -11,7 +11,7 @@ namespace kvlift {
 // A value that equals CacheUpdate::read_by_attention() with `fixed_axes` fixed, or all of it if
 // `fixed_axes` is empty. Its type may be narrower than that of the cache if the narrower type holds
 // all numbers of the cache.
-struct Equivalent {
+struct AttendedSlice {
   ValueId value = kNoValue;
   std::vector<FixedAxis> fixed_axes;
 };
@@ -19,7 +19,7 @@ struct Equivalent {
 // Finds such values of a growing cache that keeps a window or holds numbers of a narrower type
 // than it declares, or of a tensor that holds several caches; there are none for other caches.
 // Leaves out the present itself, and values that the cache's own new rows are computed from.
-std::vector<Equivalent> FindEquivalents(sym::Forms& forms, const CacheUpdate& update);
+std::vector<AttendedSlice> FindAttendedSlices(sym::Forms& forms, const CacheUpdate& update);
 
 // Returns true if new rows of a tensor that holds several caches are computed from the node's
 // outputs, as the rows of a later layer are from the attention of an earlier one.

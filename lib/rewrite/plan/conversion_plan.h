@@ -131,7 +131,7 @@ struct PlannedWrite {
   // slots. Absent: the past is written as it is.
   std::optional<sym::Emitter::Request> reordered_past;
   // Values that are views of the rows which attention reads; empty unless ConversionPlan::views().
-  std::vector<Equivalent> equivalents;
+  std::vector<AttendedSlice> equivalents;
   // Values that Slices of the source read from the present, along the sequence axis alone; empty if
   // they read a view or another layout in the result.
   std::vector<ValueId> slices;
@@ -208,8 +208,9 @@ struct OtherRowsRead {
   NodeId node = kNoNode;
 };
 // The write index is a length that the host feeds, minus the number of new tokens.
-struct IndexCountsBack {};
-using NoPadding = std::variant<StateTakesTokens, TokensTogether, OtherRowsRead, IndexCountsBack>;
+struct IndexFromTotalLength {};
+using NoPadding =
+    std::variant<StateTakesTokens, TokensTogether, OtherRowsRead, IndexFromTotalLength>;
 
 // All caches are quantised when they are written (rewrite/emit/quantize_caches.h).
 struct PlannedQuantization {

@@ -496,7 +496,9 @@ ValueId CrossTokenFinder::Operand(NodeId n, int k) const {
 }
 }  // namespace internal
 
-NodeId FindMixing(const Analysis& analysis) { return internal::CrossTokenFinder(analysis).Run(); }
+NodeId FindCrossTokenOp(const Analysis& analysis) {
+  return internal::CrossTokenFinder(analysis).Run();
+}
 
 NodeId FindMixingWithPads(const Analysis& analysis) {
   return internal::CrossTokenFinder(analysis).RunWithPads();
@@ -506,7 +508,7 @@ NodeId FindCountedTokens(const Analysis& analysis) {
   return internal::CrossTokenFinder(analysis).RunIntegers();
 }
 
-NodeId FindMovedSequences(const Analysis& analysis) {
+NodeId FindReorderedSequences(const Analysis& analysis) {
   return internal::CrossTokenFinder(analysis).RunMoved();
 }
 
@@ -514,7 +516,7 @@ NodeId FindOtherTokens(const Analysis& analysis) {
   return internal::CrossTokenFinder(analysis).RunOtherTokens();
 }
 
-NodeId FindJoinedSequences(const Analysis& analysis) {
+NodeId FindBatchReduction(const Analysis& analysis) {
   return internal::CrossTokenFinder(analysis).RunJoined();
 }
 

@@ -13,7 +13,7 @@ namespace kvlift {
 // sequences, by dynamic quantisation, or by a reduction, a norm or a product over such an axis; or
 // that combines integers of several tokens, such as their sum. Returns kNoNode if no node does.
 // Axes that contain rows of the past are keys, which attention combines, and do not count.
-NodeId FindMixing(const Analysis& analysis);
+NodeId FindCrossTokenOp(const Analysis& analysis);
 
 // Returns the first node by which a token depends on later tokens, or on other sequences, of its
 // step: padding tokens behind a sequence then change the results of its real tokens. Returns
@@ -27,7 +27,7 @@ NodeId FindCountedTokens(const Analysis& analysis);
 
 // Returns the first node that computes with rows of another sequence than its own, such as those of
 // the batch in reversed order, or those of the first sequence for all; kNoNode if no node does.
-NodeId FindMovedSequences(const Analysis& analysis);
+NodeId FindReorderedSequences(const Analysis& analysis);
 
 // Returns the first node outside the attentions by which a token depends on the real numbers of
 // another token of its step, earlier ones included; kNoNode if no such node is found. Where padding
@@ -37,7 +37,7 @@ NodeId FindOtherTokens(const Analysis& analysis);
 // Returns the first node outside the attentions that reduces or counts integers of the host, such
 // as positions, over the axis of sequences, so that all sequences of a batch share the result;
 // kNoNode if no node does.
-NodeId FindJoinedSequences(const Analysis& analysis);
+NodeId FindBatchReduction(const Analysis& analysis);
 
 // Returns, by node, the first DynamicQuantize* node that its outputs lead to; kNoNode if there is
 // none. A difference in the last bit in front of such a node can change a whole quantisation step.

@@ -152,7 +152,7 @@ std::optional<PassedOperand> PassedThrough(Forms& forms, NodeId node) {
   return std::nullopt;
 }
 
-ValueId Unrenamed(const Graph& graph, ValueId v) {
+ValueId BehindIdentity(const Graph& graph, ValueId v) {
   NodeId n = graph.producer(v);
   while (n != kNoNode && graph.Is(n, "Identity")) {
     v = graph.inputs(n)[0];
@@ -198,7 +198,7 @@ absl::flat_hash_map<ValueId, int32_t> NumbersOfCaches(
   return narrow;
 }
 
-ValueId KeptInFewBits(const Graph& graph, ValueId value) {
+ValueId QuantizedOperandOf(const Graph& graph, ValueId value) {
   NodeId n = graph.producer(value);
   if (n == kNoNode || graph.inputs(n).empty()) return kNoValue;
   if (graph.Is(n, "Mul")) {

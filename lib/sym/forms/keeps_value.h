@@ -38,7 +38,7 @@ std::optional<PassedOperand> PassedThrough(Forms& forms, NodeId node);
 ValueId ExactOperand(Forms& forms, NodeId node);
 
 // Returns the value that v is behind Identity nodes; v itself if no Identity makes it.
-ValueId Unrenamed(const Graph& graph, ValueId v);
+ValueId BehindIdentity(const Graph& graph, ValueId v);
 
 // Returns the graph inputs of a floating-point type whose elements only Casts to one narrower
 // floating-point type read, directly or through Identity nodes, each with that type
@@ -56,7 +56,7 @@ absl::flat_hash_map<ValueId, int32_t> NumbersOfCaches(
 // Returns the quantised values that `value` is read from: the first operand of the
 // DequantizeLinear, BitwiseAnd or BitShift that makes it, or of a DequantizeLinear that a Mul with
 // a scale follows. Returns kNoValue for other values.
-ValueId KeptInFewBits(const Graph& graph, ValueId value);
+ValueId QuantizedOperandOf(const Graph& graph, ValueId value);
 
 // Returns a number rounded to float16, bfloat16 or float32, to nearest even; unchanged for all
 // other types.

@@ -28,7 +28,7 @@ std::optional<int64_t> OnlyAxis(Forms& forms, NodeId node) {
 ValueId ReducedRows(Forms& forms, NodeId node, std::string_view op) {
   const Graph& graph = forms.graph();
   if (node == kNoNode || !graph.Is(node, op) || graph.inputs(node).empty()) return kNoValue;
-  const ValueId rows = Unrenamed(graph, graph.inputs(node)[0]);
+  const ValueId rows = BehindIdentity(graph, graph.inputs(node)[0]);
   const Form& form = forms.Of(rows);
   const auto axis = OnlyAxis(forms, node);
   if (!form.known_rank || !axis) return kNoValue;
@@ -56,10 +56,10 @@ bool IsSumOfRow(Forms& forms, Expr element, ValueId rows, absl::Span<const Expr>
 
 ValueId WithoutMaximum(Forms& forms, ValueId value) {
   const Graph& graph = forms.graph();
-  const NodeId node = graph.producer(Unrenamed(graph, value));
+  const NodeId node = graph.producer(BehindIdentity(graph, value));
   if (node == kNoNode || !graph.Is(node, "Sub") || graph.inputs(node).size() != 2) return kNoValue;
-  const ValueId x = Unrenamed(graph, graph.inputs(node)[0]);
-  const NodeId reduction = graph.producer(Unrenamed(graph, graph.inputs(node)[1]));
+  const ValueId x = BehindIdentity(graph, graph.inputs(node)[0]);
+  const NodeId reduction = graph.producer(BehindIdentity(graph, graph.inputs(node)[1]));
   if (ReducedRows(forms, reduction, "ReduceMax") != x) return kNoValue;
   return IntAttribute(graph.node(reduction), "keepdims", 1) != 0 ? x : kNoValue;
 }
@@ -78,7 +78,7 @@ std::optional<RowSoftmax> ReadRowSoftmax(Forms& forms, NodeId node) {
     return RowSoftmax{graph.inputs(node)[0], false};
   }
   if (!graph.Is(node, "Div")) return std::nullopt;
-  const ValueId weights = Unrenamed(graph, graph.inputs(node)[0]);
+  const ValueId weights = BehindIdentity(graph, graph.inputs(node)[0]);
   const NodeId exp = graph.producer(weights);
   if (exp == kNoNode || !graph.Is(exp, "Exp")) return std::nullopt;
   const ValueId scores = graph.inputs(exp)[0];
@@ -114,7 +114,7 @@ class RenormalisedReader {
     const NodeId n = graph_.producer(element->source());
     if (n == kNoNode || !graph_.Is(n, "Div")) return std::nullopt;
     at_.assign(element->args().begin(), element->args().end());
-    rows_ = Unrenamed(graph_, graph_.inputs(n)[0]);
+    rows_ = BehindIdentity(graph_, graph_.inputs(n)[0]);
     if (!KeepsSmallWeights(forms_.ElementType(rows_))) return std::nullopt;
     if (guard != nullptr && !IsPositive(guard)) return std::nullopt;
     Renormalised result;

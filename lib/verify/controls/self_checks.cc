@@ -69,7 +69,7 @@ std::vector<exec::CachePair> SelfChecks::Pairs() const {
 std::vector<SelfCheck> SelfChecks::Run(Runner& source, Runner& converted) {
   std::vector<SelfCheck> done;
   for (const Record& record : records_) {
-    if (record.plan->noise || GoesAround(*record.plan)) continue;
+    if (record.plan->noise || WrapsAround(*record.plan)) continue;
     if (longest_ == nullptr || record.steps.size() > longest_->steps.size()) longest_ = &record;
   }
   if (facts_.grows || longest_ == nullptr) return done;
@@ -312,7 +312,7 @@ SelfCheck SelfChecks::Permuted(Runner& source, Runner& converted) {
   const Record* record = nullptr;
   for (const Record& r : records_) {
     if (r.plan->steps[0].batch() < 2 || r.steps.size() != r.plan->steps.size()) continue;
-    if (GoesAround(*r.plan)) continue;
+    if (WrapsAround(*r.plan)) continue;
     if (record == nullptr || r.plan->name == "ragged") record = &r;
   }
   const std::string name = "permuted batch";

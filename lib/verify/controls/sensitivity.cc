@@ -122,8 +122,8 @@ class Sampler {
     const auto again = bounded.StepSource(source_, plan_.steps[0], now.theirs, plan_.name, &theirs);
     const OracleRun mine = bounds_->Converted(now.mine, {}, now.converted, plan_.name);
     if (!again.ok() || theirs == nullptr || mine == nullptr) return found;
-    const exec::Tensor slack =
-        SlackOf(WithBound(want, theirs->BoundOf(name)), WithBound(got, mine->BoundOf(output.name)));
+    const exec::Tensor slack = SumOfBounds(WithBound(want, theirs->BoundOf(name)),
+                                           WithBound(got, mine->BoundOf(output.name)));
     return Compare(want, got, source_nodes_, slack.view());
   }
 

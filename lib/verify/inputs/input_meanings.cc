@@ -125,8 +125,8 @@ void InputReader::ReadAll(const std::string& name, std::optional<AllElements> al
   if (all) all_[name] = *all == AllElements::kOnes ? Meaning::kOnes : Meaning::kZeros;
 }
 
-Flow::Table InputReader::TableOf(const std::string& name) const {
-  Flow::Table table = flow_.TableOf(name);
+InputUses::Table InputReader::TableOf(const std::string& name) const {
+  InputUses::Table table = flow_.TableOf(name);
   const auto kept = kept_.find(name);
   if (table.rows == 0 && kept != kept_.end()) table = after_flow_.TableOf(kept->second);
   return table;
@@ -163,7 +163,7 @@ void InputReader::FindTokenIds(bool any) {
     const TensorType& type = graph_.type(v);
     if (SaysNoTokens(name) || positions_.count(name) > 0) continue;
     if (!type.shape || !IsIntegerType(type.elem_type)) continue;
-    const Flow::Table table = TableOf(name);
+    const InputUses::Table table = TableOf(name);
     if (table.rows == 0) continue;
     if (!any && (NamedPosition(name) || flow_.IsPosition(name) || flow_.IsOrder(name))) continue;
     if (table.width > widest) {

@@ -32,19 +32,19 @@ struct Axis {
 };
 
 enum class Meaning {
-  kTokens,     // token ids: indices of a table's rows
-  kPositions,  // P + i for new token i; P if there is no axis of tokens
-  kLast,       // P + S - 1
-  kTotal,      // P + S
-  kNew,        // S
-  kOrder,      // beam indices: for each sequence, the index of the one whose past it takes over
-  kFlag,       // P > 0
-  kNoFlag,     // P == 0
-  kMask,       // which keys a token sees
-  kOnes,       // 1 everywhere, such as a mask that hides nothing
-  kZeros,      // 0 everywhere
-  kReal,       // real numbers that differ from token to token, such as embeddings
-  kConstant,   // numbers that are the same in all steps
+  kTokens,       // token ids: indices of a table's rows
+  kPositions,    // P + i for new token i; P if there is no axis of tokens
+  kLast,         // P + S - 1
+  kTotal,        // P + S
+  kNew,          // S
+  kBeamIndices,  // beam indices: for each sequence, the index of the one whose past it takes over
+  kFlag,         // P > 0
+  kNoFlag,       // P == 0
+  kMask,         // which keys a token sees
+  kOnes,         // 1 everywhere, such as a mask that hides nothing
+  kZeros,        // 0 everywhere
+  kReal,         // real numbers that differ from token to token, such as embeddings
+  kConstant,     // numbers that are the same in all steps
 };
 
 // How a mask marks a visible key: by 1 or true; by 0 or false; or as a number that is added to

@@ -31,7 +31,7 @@ class InputReader {
   static std::string LettersOf(const SourceCache& cache, size_t rank);
   void ReadRelation();
   void ReadAll(const std::string& name, std::optional<AllElements> all);
-  Flow::Table TableOf(const std::string& name) const;
+  InputUses::Table TableOf(const std::string& name) const;
   static bool NamedPosition(const std::string& name);
   bool SaysNoTokens(const std::string& name) const;
   void FindTokens();
@@ -57,7 +57,7 @@ class InputReader {
 
   const Graph& graph_;
   const Manifest& relation_;
-  const Flow flow_, after_flow_;
+  const InputUses flow_, after_flow_;
   bool growing_ = false;
   std::set<std::string> batch_, past_, tokens_, slots_, cache_inputs_, positions_;
   std::map<std::string, Meaning> all_;  // inputs that are all ones or all zeros

@@ -174,7 +174,7 @@ void InputReader::AddMeanings(const std::string& name, bool whole, Reading readi
 template <typename Add>
 void InputReader::AddLengths(const std::string& name, const Add& add) const {
   if (flow_.IsOrder(name)) {
-    add(Meaning::kOrder);
+    add(Meaning::kBeamIndices);
     add(Meaning::kPositions);
     return;
   }

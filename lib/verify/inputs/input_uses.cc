@@ -50,9 +50,9 @@ std::optional<int64_t> ScalarOf(const TensorProto& t) {
 
 }  // namespace
 
-Flow::Flow(const onnx::ModelProto& model) { Read(model.graph()); }
+InputUses::InputUses(const onnx::ModelProto& model) { Read(model.graph()); }
 
-void Flow::Read(const onnx::GraphProto& graph) {
+void InputUses::Read(const onnx::GraphProto& graph) {
   for (const TensorProto& t : graph.initializer()) constants_[t.name()] = &t;
   for (const NodeProto& node : graph.node()) {
     for (int k = 0; k < node.input_size(); ++k) readers_[node.input(k)].push_back({&node, k});
@@ -71,7 +71,7 @@ void Flow::Read(const onnx::GraphProto& graph) {
   }
 }
 
-bool Flow::IsConstant(const std::string& name) const {
+bool InputUses::IsConstant(const std::string& name) const {
   std::string at = name;
   for (;;) {
     if (constants_.contains(at)) return true;
@@ -84,7 +84,8 @@ bool Flow::IsConstant(const std::string& name) const {
   }
 }
 
-void Flow::Walk(const std::string& from, const std::function<bool(const Reader&)>& pass) const {
+void InputUses::Walk(const std::string& from,
+                     const std::function<bool(const Reader&)>& pass) const {
   std::deque<std::string> queue = {from};
   absl::flat_hash_set<std::string> seen = {from};
   const auto add = [&](const std::string& name) {
@@ -103,7 +104,7 @@ void Flow::Walk(const std::string& from, const std::function<bool(const Reader&)
   }
 }
 
-Flow::Table Flow::TableOf(const std::string& input) const {
+InputUses::Table InputUses::TableOf(const std::string& input) const {
   Table widest;
   const auto look = [&](const std::string& name) {
     std::string at = name;
@@ -137,7 +138,7 @@ Flow::Table Flow::TableOf(const std::string& input) const {
   return widest;
 }
 
-bool Flow::IsPosition(const std::string& input) const {
+bool InputUses::IsPosition(const std::string& input) const {
   bool found = false;
   Walk(input, [&](const Reader& r) {
     const NodeProto& node = *r.node;
@@ -154,7 +155,7 @@ bool Flow::IsPosition(const std::string& input) const {
   return found;
 }
 
-bool Flow::IsMask(const std::string& input) const {
+bool InputUses::IsMask(const std::string& input) const {
   bool found = false;
   Walk(input, [&](const Reader& r) {
     const NodeProto& node = *r.node;
@@ -172,7 +173,7 @@ bool Flow::IsMask(const std::string& input) const {
   return found;
 }
 
-bool Flow::IsOrder(const std::string& input) const {
+bool InputUses::IsOrder(const std::string& input) const {
   bool found = false;
   Walk(input, [&](const Reader& r) {
     if (r.operand == 1 && r.node->op_type() == "Gather" && !IsConstant(r.node->input(0))) {
@@ -186,7 +187,8 @@ bool Flow::IsOrder(const std::string& input) const {
   return found;
 }
 
-std::optional<std::pair<Length, int64_t>> Flow::LengthAtOperator(const std::string& input) const {
+std::optional<std::pair<Length, int64_t>> InputUses::LengthAtOperator(
+    const std::string& input) const {
   std::optional<std::pair<Length, int64_t>> found;
   absl::flat_hash_map<std::string, int64_t> added = {{input, 0}};
   Walk(input, [&](const Reader& r) {
@@ -221,12 +223,12 @@ std::optional<std::pair<Length, int64_t>> Flow::LengthAtOperator(const std::stri
   return found;
 }
 
-std::string Flow::Maker(const std::string& value) const {
+std::string InputUses::Maker(const std::string& value) const {
   const auto made = makers_.find(value);
   return made == makers_.end() ? std::string() : made->second->op_type();
 }
 
-bool Flow::IsTruth(const std::string& input) const {
+bool InputUses::IsTruth(const std::string& input) const {
   bool found = false;
   Walk(input, [&](const Reader& r) {
     const NodeProto& node = *r.node;
@@ -241,7 +243,7 @@ bool Flow::IsTruth(const std::string& input) const {
   return found;
 }
 
-bool Flow::SaysWhere(const std::string& input) const {
+bool InputUses::SaysWhere(const std::string& input) const {
   bool found = false;
   Walk(input, [&](const Reader& r) {
     const NodeProto& node = *r.node;
@@ -266,7 +268,7 @@ bool Flow::SaysWhere(const std::string& input) const {
   return found;
 }
 
-bool Flow::IsCompared(const std::string& input) const {
+bool InputUses::IsCompared(const std::string& input) const {
   bool found = false;
   Walk(input, [&](const Reader& r) {
     if (IsOneOf(*r.node, {"Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal"})) {

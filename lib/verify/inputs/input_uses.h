@@ -21,10 +21,10 @@ namespace kvlift {
 // past and S new tokens.
 enum class Length { kPast, kLast, kTotal };
 
-class Flow {
+class InputUses {
  public:
   // The model must outlive the object.
-  explicit Flow(const onnx::ModelProto& model);
+  explicit InputUses(const onnx::ModelProto& model);
 
   // A table of weights [rows, width]; trailing axes count towards `width`.
   struct Table {

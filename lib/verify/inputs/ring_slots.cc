@@ -31,7 +31,7 @@ exec::Tensor Rotated(const exec::View& whole, const SourceCache& cache,
 
 bool Shifts(const SourceCache& cache) { return cache.kind == UpdateKind::kShift && !cache.growing; }
 
-std::vector<std::pair<int64_t, int64_t>> Laps(int64_t begin, int64_t end, int64_t capacity) {
+std::vector<std::pair<int64_t, int64_t>> SplitAtWrap(int64_t begin, int64_t end, int64_t capacity) {
   std::vector<std::pair<int64_t, int64_t>> laps;
   while (begin < end) {
     const int64_t next = std::min(end, (begin / capacity + 1) * capacity);

@@ -20,7 +20,7 @@ bool Shifts(const SourceCache& cache);
 
 // Splits the tokens [begin, end) where the buffer wraps around, so that each part is in consecutive
 // slots.
-std::vector<std::pair<int64_t, int64_t>> Laps(int64_t begin, int64_t end, int64_t capacity);
+std::vector<std::pair<int64_t, int64_t>> SplitAtWrap(int64_t begin, int64_t end, int64_t capacity);
 
 // Rotates the rows of all shifted caches of a source's step: in feeds from the order of slots to
 // that of the source, in fetches (where present) back.

@@ -219,7 +219,7 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
       return past + static_cast<double>(step.real_of(b));
     case Meaning::kNew:
       return static_cast<double>(step.real_of(b));
-    case Meaning::kOrder:
+    case Meaning::kBeamIndices:
       return static_cast<double>(step.order.empty() ? b : step.order[b]);
     case Meaning::kFlag:
       return past > 0 ? 1 : 0;

@@ -148,7 +148,7 @@ Bounded WithBound(const exec::View& value, const exec::Tensor* bound) {
   return result;
 }
 
-exec::Tensor SlackOf(const Bounded& a, const Bounded& b) {
+exec::Tensor SumOfBounds(const Bounded& a, const Bounded& b) {
   if (a.bound.empty() || b.bound.empty() || a.bound.shape() != b.bound.shape()) return {};
   exec::Tensor sum = a.bound.Clone();
   for (int64_t i = 0; i < sum.size(); ++i) sum.span<double>()[i] += b.bound.span<double>()[i];

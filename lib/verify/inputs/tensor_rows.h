@@ -38,7 +38,7 @@ struct Bounded {
 // not known.
 Bounded WithBound(const exec::View& value, const exec::Tensor* bound);
 // Returns the sum of both bounds, element by element; empty unless both are known.
-exec::Tensor SlackOf(const Bounded& a, const Bounded& b);
+exec::Tensor SumOfBounds(const Bounded& a, const Bounded& b);
 Bounded Part(const Bounded& whole, int axis, int64_t begin, int64_t end);
 Bounded InTargetOrder(const Bounded& source, const ManifestCache& cache);
 

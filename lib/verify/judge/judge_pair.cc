@@ -225,7 +225,7 @@ double PairVerifier::Garbage() const {
 
 // Finds the inputs that can be fed freely, and the numbers that occur in one model only.
 void PairVerifier::FindExtras(Stimulus* stimulus) {
-  const Flow theirs(*before_.proto), mine(*after_.proto);
+  const InputUses theirs(*before_.proto), mine(*after_.proto);
   for (const ManifestInput& input : relation_.inputs) {
     if (!IsFedToBoth(input)) continue;
     const std::string& name = NameInSource(input);

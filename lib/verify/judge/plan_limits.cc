@@ -91,7 +91,7 @@ void LimitBySource(const Manifest& relation, const Stimulus& stimulus, const Sou
       std::any_of(relation.inputs.begin(), relation.inputs.end(),
                   [&](const ManifestInput& i) { return stimulus.IsMask(NameInSource(i)); });
   for (const auto& entry : stimulus.interface().inputs) {
-    limits->reorders = limits->reorders || entry.second.reading().meaning == Meaning::kOrder;
+    limits->reorders = limits->reorders || entry.second.reading().meaning == Meaning::kBeamIndices;
   }
   if (ExcludesPadding(relation)) limits->pads = false;
 }

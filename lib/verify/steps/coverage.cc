@@ -14,7 +14,7 @@ void Coverage::Add(const Plan& plan, const Outcome& outcome) {
     const std::set<int64_t> lengths(step.past.begin(), step.past.end());
     lengths_differ_ = lengths_differ_ || lengths.size() > 1;
     last_slot_ = last_slot_ || step.longest() + step.new_tokens == plan.capacity;
-    around_ = around_ || GoesAround(plan);
+    around_ = around_ || WrapsAround(plan);
     many_tokens_ = many_tokens_ || step.new_tokens > 1;
     pads_ = pads_ || !step.pads.empty();
   }

@@ -14,7 +14,7 @@ void Driver::NoteGap(const Bounded& want, const Bounded& got, const Range& batch
   const exec::View &theirs = want.value.view(), &mine = got.value.view();
   if (gap == nullptr || theirs.shape != mine.shape) return;
   exec::Tensor bound;
-  if (watched()) bound = BoundsOf(theirs, source_nodes_, SlackOf(want, got).view());
+  if (watched()) bound = BoundsOf(theirs, source_nodes_, SumOfBounds(want, got).view());
   exec::Tensor distance(onnx::TensorProto::DOUBLE, mine.shape);
   for (int64_t i = 0; i < mine.size(); ++i) {
     double d = std::fabs(exec::ElementAsDouble(theirs, i) - exec::ElementAsDouble(mine, i));
@@ -132,7 +132,7 @@ std::string Driver::CheckCache(const ManifestCache& cache, const Given& given,
     const int64_t written = std::max(begin, first);
     const int64_t from = step.pads.empty() ? written : std::clamp(step.pads[b], written, total);
     const auto look = [&](int64_t row_begin, int64_t row_end, bool judged) {
-      for (const auto& lap : Laps(row_begin, row_end, capacity)) {
+      for (const auto& lap : SplitAtWrap(row_begin, row_end, capacity)) {
         const int64_t slot = lap.first % capacity, count = lap.second - lap.first;
         const int64_t row = cache.source.growing ? lap.first - first : slot;
         const Bounded new_rows = Part(theirs, their_axis, row, row + count);

@@ -39,7 +39,7 @@ std::vector<Range> RowsOf(const exec::Shape& shape, int sequence, int64_t batch)
 
 void Driver::Judge(const Given& given, const Bounded& want, const Bounded& got,
                    const std::string& name, const Spot& spot, Outcome* outcome) const {
-  const exec::Tensor slack = SlackOf(want, got);
+  const exec::Tensor slack = SumOfBounds(want, got);
   if (watcher_ != nullptr) {
     watcher_->Compared(name, spot.box, want.value.view(),
                        BoundsOf(want.value.view(), source_nodes_, slack.view()), slack.view());

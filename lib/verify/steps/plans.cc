@@ -537,7 +537,7 @@ class Planner {
 
 }  // namespace
 
-bool GoesAround(const Plan& plan) {
+bool WrapsAround(const Plan& plan) {
   return plan.rings || std::any_of(plan.steps.begin(), plan.steps.end(), [&](const StepSpec& step) {
            return step.longest() + step.new_tokens > plan.capacity;
          });

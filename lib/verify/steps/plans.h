@@ -30,7 +30,7 @@ struct Plan {
 
 // Whether a step ends behind the last slot, so that rows wrap around and overwrite the oldest ones.
 // True of every plan with small rings.
-bool GoesAround(const Plan& plan);
+bool WrapsAround(const Plan& plan);
 
 // What the two models and their relation allow. Lengths are in tokens.
 struct PlanLimits {

@@ -108,7 +108,7 @@ class Bench {
     options.order = exec::Order::kFast;
     options.threads = flags_.common.threads;
     options.base_dir = model.base_dir;
-    options.give_up_weights = true;
+    options.release_packed_weights = true;
     options.fuse = true;
     options.fetch_caches = false;
     options.pack_weights = !flags_.no_pack;

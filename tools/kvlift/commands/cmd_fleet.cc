@@ -208,7 +208,8 @@ int RunFleet(const FleetFlags& flags, Io io) {
   }
   FleetRun run(flags, io, std::move(tasks), list->tasks.size(), stored);
   const bool again = flags.force || (flags.resume && folder.has_results);
-  if (const std::string why = run.InTheWay(again, folder.has_results); !why.empty()) {
+  if (const std::string why = run.FileThatWouldBeOverwritten(again, folder.has_results);
+      !why.empty()) {
     return Refuse(io, why, "nothing written", kUnwritable);
   }
   auto log = Prepare(flags.output, &folder);

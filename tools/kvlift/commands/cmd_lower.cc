@@ -213,7 +213,7 @@ void AddLowerFlags(CLI::App* command, LowerFlags* flags) {
   command->add_option("model", flags->model, "A model with TensorScatter or Attention")->required();
   command->add_option("-o,--output", flags->output, "Where to write the result")
       ->required()
-      ->check(CLI::Validator(IsOutputName, ""));
+      ->check(CLI::Validator(OutputNameError, ""));
   command->add_option("--to", flags->to, "What the operators become")
       ->required()
       ->check(one_of({"scatternd", "where", "attention-23", "decomposed"}));

@@ -33,7 +33,7 @@ void AddMetadataFlags(CLI::App* command, MetadataFlags* flags) {
   command->add_option("model", flags->model, "A model with TensorScatter and Attention")
       ->required();
   command->add_option("-o,--output", flags->output, "Where to write it; stdout by default")
-      ->check(CLI::Validator(IsOutputName, ""));
+      ->check(CLI::Validator(OutputNameError, ""));
   command->add_option("--format", flags->format, "What stdout gets")
       ->check(CLI::IsMember({"text", "json"}));
   command->add_flag("--force", flags->force, "Overwrite an existing file");

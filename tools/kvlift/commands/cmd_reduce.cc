@@ -338,12 +338,12 @@ void AddReduceFlags(CLI::App* command, ReduceFlags* flags) {
       ->expected(1, 2);
   command->add_option("-o,--output", flags->output, "The folder to write")
       ->required()
-      ->check(IsFolderName);
+      ->check(FolderNameError);
   command
       ->add_option("--keep", flags->keep,
                    "What is kept: a code, different, inconclusive or crash; by default what "
                    "verify or convert says")
-      ->check(IsKeep);
+      ->check(KeepWordError);
   command->add_option("--jobs", flags->jobs, "Trials at once; 0: as the machine has processors")
       ->check(CLI::Range(0, kMostProcesses));
   command->add_option("--memory", flags->memory_gib, "GiB that each trial may allocate")

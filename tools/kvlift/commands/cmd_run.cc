@@ -217,7 +217,7 @@ class Runner {
     options.order = flags_.order == "fast" ? exec::Order::kFast : exec::Order::kCanonical;
     options.threads = flags_.common.threads;
     options.base_dir = model.base_dir;
-    options.give_up_weights = true;
+    options.release_packed_weights = true;
     options.fuse = !flags_.trace;
     options.fetch_caches = false;
     options.pack_weights = !flags_.no_pack;

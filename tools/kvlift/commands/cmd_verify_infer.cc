@@ -254,7 +254,7 @@ class Inferrer {
     return layouts;
   }
 
-  static InputUse UseOf(const ValueInfoProto& value, const Flow& flow) {
+  static InputUse UseOf(const ValueInfoProto& value, const InputUses& flow) {
     InputUse use;
     use.whole = IsIntegerType(TypeOf(value)) || TypeOf(value) == onnx::TensorProto::BOOL;
     use.rank = DimsOf(value).size();
@@ -392,7 +392,7 @@ class Inferrer {
   }
 
   const ModelProto &before_, &after_;
-  const Flow before_flow_, flow_;
+  const InputUses before_flow_, flow_;
   const std::set<std::string> before_initializers_, initializers_;
   std::map<std::string, std::string> inputs_, outputs_;  // by name, the id
   std::set<std::string> their_caches_;                   // inputs and outputs of the source

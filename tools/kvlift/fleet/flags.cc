@@ -36,7 +36,7 @@ void AddFleetFlags(CLI::App* app, FleetFlags* flags) {
       ->required();
   app->add_option("-o,--output", flags->output, "The folder of results")
       ->required()
-      ->check(IsFolderName);
+      ->check(FolderNameError);
   app->add_option("--jobs", flags->jobs, "Models at once; 0: as the machine has processors")
       ->check(CLI::Range(0, kMostJobs));
   app->add_option("--memory", flags->memory_gib, "GiB that each may allocate")->check(AboveZero());

@@ -115,7 +115,7 @@ std::string FleetRun::InOutput(const std::string& name) const {
   return (fs::path(flags_.output) / name).string();
 }
 
-std::string FleetRun::InTheWay(bool again, bool has_results) const {
+std::string FleetRun::FileThatWouldBeOverwritten(bool again, bool has_results) const {
   std::set<std::pair<dev_t, ino_t>> sources;
   struct stat info {};
   const auto add_source = [&](const std::string& path) {

@@ -24,7 +24,7 @@ class FleetRun {
   // Returns a file that would be overwritten though it may not be; empty if every file may be
   // written. Models of the list are never overwritten, and files of results only `again`; those
   // about all models also if the folder has results.
-  std::string InTheWay(bool again, bool has_results) const;
+  std::string FileThatWouldBeOverwritten(bool again, bool has_results) const;
   // Works on all tasks, and adds a line to the log for each. Fails if a line cannot be written.
   absl::StatusOr<std::vector<FleetResult>> Work(ResultsLog* log);
 

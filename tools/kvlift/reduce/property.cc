@@ -117,7 +117,7 @@ std::string Property::Text() const {
   return code_.empty() ? Word() : fmt::format("{} with {}", Word(), code_);
 }
 
-std::string IsKeep(const std::string& word) {
+std::string KeepWordError(const std::string& word) {
   for (const char* known : {"different", "inconclusive", kCrash}) {
     if (word == known) return {};
   }

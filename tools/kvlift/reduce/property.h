@@ -27,7 +27,7 @@ class Property {
  public:
   // Returns what the observation of the given models shows: that two models differ or are not shown
   // to be equal, that a model is refused, or that the program crashes. keep: empty, or the word of
-  // --keep (IsKeep), which asks for one of these. Returns nullopt if it is not shown.
+  // --keep (KeepWordError), which asks for one of these. Returns nullopt if it is not shown.
   static std::optional<Property> Of(const Observation& seen, const std::string& keep);
 
   // Returns true if an observation of smaller models shows the same. Plans in which the given
@@ -48,6 +48,6 @@ class Property {
 };
 
 // Returns an empty string, or what is wrong with a word of --keep.
-std::string IsKeep(const std::string& word);
+std::string KeepWordError(const std::string& word);
 
 }  // namespace kvlift::cli

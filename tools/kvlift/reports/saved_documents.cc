@@ -18,7 +18,7 @@ absl::StatusOr<SavedDocument> ReadSaved(const std::string& text,
     return absl::InvalidArgumentError(fmt::format(
         "'{}' is not FORMAT=FILE, with a format out of {}", text, absl::StrJoin(formats, ", ")));
   }
-  if (const std::string why = IsOutputName(saved.file); !why.empty()) {
+  if (const std::string why = OutputNameError(saved.file); !why.empty()) {
     return absl::InvalidArgumentError(fmt::format("'{}': {}", text, why));
   }
   return saved;

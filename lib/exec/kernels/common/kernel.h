@@ -101,12 +101,12 @@ struct OpDef {
 const OpDef* FindOp(std::string_view domain, std::string_view op_type, int64_t version);
 // For tests: replaces the definition of one operator, in all versions, while it lives. At most one
 // may live at a time.
-class OpDouble {
+class OpReplacementForTest {
  public:
-  explicit OpDouble(const OpDef& def);
-  ~OpDouble();
-  OpDouble(const OpDouble&) = delete;
-  OpDouble& operator=(const OpDouble&) = delete;
+  explicit OpReplacementForTest(const OpDef& def);
+  ~OpReplacementForTest();
+  OpReplacementForTest(const OpReplacementForTest&) = delete;
+  OpReplacementForTest& operator=(const OpReplacementForTest&) = delete;
 
  private:
   OpDef def_;

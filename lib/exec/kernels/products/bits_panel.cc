@@ -111,7 +111,7 @@ std::shared_ptr<const PackedBits> PackedBits::Make(const BitsSource& source, boo
   packed->blocks_ = (source.k + source.block - 1) / source.block;
   packed->integer_dot_ = integer_dot && BitsDot() != nullptr;
   packed->data_ =
-      AllocateBesideOthers(static_cast<size_t>(packed->panels() * packed->panel_bytes()));
+      AllocatePackedWeights(static_cast<size_t>(packed->panels() * packed->panel_bytes()));
   if (packed->data_ == nullptr) return nullptr;
   auto* to = static_cast<std::byte*>(packed->data_.get());
   RunUnits(threads, packed->panels(), [&](int64_t panel) {

@@ -225,7 +225,7 @@ std::shared_ptr<const PackedMatrix> PackedMatrix::Make(const void* b, Storage st
                                                        int threads) {
   std::shared_ptr<PackedMatrix> packed(new PackedMatrix(storage, k, n));
   packed->data_ =
-      AllocateBesideOthers(static_cast<size_t>(packed->panels() * packed->panel_bytes()));
+      AllocatePackedWeights(static_cast<size_t>(packed->panels() * packed->panel_bytes()));
   if (packed->data_ == nullptr) return nullptr;
   const int64_t bytes = ElementBytes(storage), panel_bytes = packed->panel_bytes();
   const auto* from = static_cast<const std::byte*>(b);

@@ -180,7 +180,7 @@ class ScoreReader {
       ScoreReader reader = *this;
       reader.score_.biases.push_back({bias, e->args().size() == 3});
       reader.score_.bias_keep =
-          forms_.pool().And(score_.bias_keep, KeptWhere(forms_.pool(), added));
+          forms_.pool().And(score_.bias_keep, BiasKeepsKey(forms_.pool(), added));
       ScoreResult read =
           reader.Read(BroadcastOperand(forms_, graph.inputs(n)[1 - k], e->args(), facts_));
       if (read.score) return read;
@@ -237,7 +237,7 @@ Expr BroadcastOperand(Forms& forms, ValueId operand, absl::Span<const Expr> args
   return forms.At(operand, at, facts);
 }
 
-Scaled PeelScale(Forms& forms, Expr element, const Facts& facts) {
+Scaled RemoveScale(Forms& forms, Expr element, const Facts& facts) {
   const Graph& graph = forms.graph();
   Scaled scaled;
   scaled.element = element;
@@ -278,11 +278,11 @@ Expr ReadAdditiveMask(Pool& pool, Expr mask) {
   return pool.Or(pool.And(c, a), pool.And(pool.Not(c), b));
 }
 
-Expr KeptWhere(Pool& pool, Expr element) {
+Expr BiasKeepsKey(Pool& pool, Expr element) {
   if (element->kind() != Kind::kSelect) return pool.True();
   const Expr c = element->args()[0], a = element->args()[1], b = element->args()[2];
-  if (Hides(b)) return pool.And(c, KeptWhere(pool, a));
-  if (Hides(a)) return pool.And(pool.Not(c), KeptWhere(pool, b));
+  if (Hides(b)) return pool.And(c, BiasKeepsKey(pool, a));
+  if (Hides(a)) return pool.And(pool.Not(c), BiasKeepsKey(pool, b));
   return pool.True();
 }
 

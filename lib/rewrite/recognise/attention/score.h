@@ -39,7 +39,7 @@ struct Scaled {
   std::vector<NodeId> nodes;  // the removed nodes, the last one of the graph first
   std::vector<Stage> stages;  // before the first node, and after each node
 };
-Scaled PeelScale(sym::Forms& forms, sym::Expr element, const sym::Facts& facts);
+Scaled RemoveScale(sym::Forms& forms, sym::Expr element, const sym::Facts& facts);
 
 // MatMul, or FusedMatMul of com.microsoft: alpha * a b, where trans_a and trans_b swap the last two
 // axes of a and b first.
@@ -77,7 +77,7 @@ sym::Expr ReadAdditiveMask(sym::Pool& pool, sym::Expr mask);
 
 // Returns a predicate that is false only where the element of a bias is so low that it hides the
 // key; True if nothing is known.
-sym::Expr KeptWhere(sym::Pool& pool, sym::Expr element);
+sym::Expr BiasKeepsKey(sym::Pool& pool, sym::Expr element);
 
 // Returns the element of a node's operand that takes part in output element `args`, under ONNX's
 // multidirectional broadcasting. Null if the operand's rank is unknown or above that of the output.

@@ -1,4 +1,4 @@
-#include "proof/prove/open_source.h"
+#include "proof/prove/unrestricted_source.h"
 
 #include <utility>
 
@@ -7,11 +7,10 @@
 
 namespace kvlift {
 
-absl::StatusOr<std::unique_ptr<OpenSource>> OpenSource::Create(PlainModel source,
-                                                               const onnx::ModelProto& after,
-                                                               const Manifest& relation,
-                                                               const SourceCase& steps) {
-  auto open = std::unique_ptr<OpenSource>(new OpenSource);
+absl::StatusOr<std::unique_ptr<UnrestrictedSource>> UnrestrictedSource::Create(
+    ExpandedModel source, const onnx::ModelProto& after, const Manifest& relation,
+    const SourceCase& steps) {
+  auto open = std::unique_ptr<UnrestrictedSource>(new UnrestrictedSource);
   open->source_ = std::move(source);
   open->result_ = WithOpenSizes(after, relation);
   KV_ASSIGN_OR_RETURN(GraphPair pair,

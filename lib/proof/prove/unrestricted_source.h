@@ -19,22 +19,22 @@ namespace kvlift {
 // The pair of the unrestricted source and the converted model, in which B and S are symbols. It
 // shows whether padding tokens or other sequences change a result, which the restriction would
 // hide.
-class OpenSource {
+class UnrestrictedSource {
  public:
   // `relation` and `steps` must outlive the result. Fails as GraphPair::Create.
-  static absl::StatusOr<std::unique_ptr<OpenSource>> Create(PlainModel source,
-                                                            const onnx::ModelProto& after,
-                                                            const Manifest& relation,
-                                                            const SourceCase& steps);
+  static absl::StatusOr<std::unique_ptr<UnrestrictedSource>> Create(ExpandedModel source,
+                                                                    const onnx::ModelProto& after,
+                                                                    const Manifest& relation,
+                                                                    const SourceCase& steps);
 
   const GraphPair& pair() const { return *pair_; }
   const Correspondence& twins() const { return *twins_; }
   Equality& equality() { return *equality_; }
 
  private:
-  OpenSource() = default;
+  UnrestrictedSource() = default;
 
-  PlainModel source_;
+  ExpandedModel source_;
   onnx::ModelProto result_;
   std::optional<GraphPair> pair_;
   std::optional<Correspondence> twins_;
