@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "contract/manifest.h"
 #include "contract/words.h"
 #include "gtest/gtest.h"
@@ -141,6 +142,40 @@ TEST(OtherSizesTest, LengthsOfDifferentNamesAreToldApart) {
   const auto report = Verify(Before(), After(kRows, "marks"), Relation(), {});
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->verdict, VerdictKind::kDifferent) << report->reason;
+}
+
+// Multiplies the logits by 1.5 if `what`, a bool of one element, is true.
+Model AfterScaledIf(const std::string& what) {
+  std::string text = PrintModelText(*After(kRows).proto);
+  text = absl::StrReplaceAll(
+      text, {{"logits = Add (y_3, length)",
+              "sum = Add (y_3, length) " + what +
+                  " more = Mul (sum, c15) logits = Where (scaled, more, sum)"},
+             {"int64[1] one = ",
+              "float c15 = {1.5}, float c0 = {0}, int64[1] c7 = {7}, int64[1] one = "}});
+  return Parse(text);
+}
+
+TEST(OtherSizesTest, LengthsThatNoStepDeterminesAreOfSeveralSizes) {
+  for (const char* what : {"size = Shape (marks) same = Equal (size, c7) scaled = Not (same)",
+                           "size = Shape (marks) scaled = Greater (size, c7)",
+                           "size = Shape (marks) scaled = Less (size, c7)"}) {
+    const auto report = Verify(Before(), AfterScaledIf(what), Relation(), {});
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->verdict, VerdictKind::kDifferent) << what << "\n" << report->reason;
+  }
+}
+
+// The sum of `marks` is one number in all steps of a plan, and another one in other plans.
+TEST(OtherSizesTest, RealNumbersThatAreTheSameInAllStepsHaveEitherSign) {
+  for (const char* op : {"Greater", "Less"}) {
+    const auto report = Verify(
+        Before(),
+        AfterScaledIf("sums = ReduceSum (marks) scaled = " + std::string(op) + " (sums, c0)"),
+        Relation(), {});
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->verdict, VerdictKind::kDifferent) << op << "\n" << report->reason;
+  }
 }
 
 TEST(ThresholdsTest, CastsCountWhereOneModelHasMoreOfThem) {

@@ -193,6 +193,15 @@ std::variant<PlannedIndex, Finding> JudgeIndex(const PlanBasis& s) {
                        s.graph, {node});
   }
   if (s.derived) {
+    const bool windows =
+        std::all_of(s.a.updates.begin(), s.a.updates.end(),
+                    [](const auto& update) { return !update.grows() || update.window(); });
+    if (windows) {
+      return MakeFinding("KV219",
+                         "needs a cache of all tokens, whose mask tells the past's length, found "
+                         "windows of the newest tokens alone",
+                         s.graph, {node});
+    }
     const std::optional<DerivedIndex> source = InputOfAllTokens(s.a, s.extents);
     if (source) return PlannedIndex(*source);
     return MakeFinding("KV219",

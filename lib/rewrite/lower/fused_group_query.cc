@@ -185,7 +185,10 @@ std::string CheckLengths(Lowering& l, NodeId n, std::vector<ValueId>* masks) {
   const auto counts_masks = [&](Expr length) {
     for (Expr load : sym::OuterLoadsOf(length)) {
       const ValueId mask = CountedMask(l, l.graph().producer(load->source()));
-      if (mask == kNoValue) return false;
+      const auto& place = load->args();
+      const bool first =
+          std::all_of(place.begin(), place.end(), [](Expr index) { return index->is_integer(0); });
+      if (mask == kNoValue || !first) return false;
       masks->push_back(mask);
       const Expr width = l.forms().Of(mask).shape[1];
       if (width->kind() == Kind::kDim) s.dims[width->dim()] = whole;

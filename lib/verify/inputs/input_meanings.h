@@ -21,6 +21,9 @@ namespace kvlift {
 // The length of an axis: constant, B sequences, S new tokens, T = P+S keys, M slots, P past tokens.
 enum class Extent { kStatic, kBatch, kTokens, kKeys, kSlots, kPast };
 
+// What the first free length (Axis::free_length) is where a step says nothing else.
+inline constexpr int64_t kFreeLength = 7;
+
 struct Axis {
   Extent extent = Extent::kStatic;
   int64_t value = 1;    // of kStatic the length, of kBatch the rows per sequence; else unused

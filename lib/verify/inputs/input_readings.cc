@@ -12,7 +12,6 @@ using onnx::TensorProto;
 
 namespace {
 
-constexpr int64_t kUnknownLength = 7;
 constexpr size_t kMaxReadings = 16;
 
 }  // namespace
@@ -43,7 +42,7 @@ std::vector<Axis> InputReader::AxisOptions(const std::string& name, const Dims& 
     if (last) return {{Extent::kKeys, 0}, {Extent::kTokens, 0}};
     return {{Extent::kTokens, 0}, {Extent::kStatic, 1}};
   }
-  const Axis free = {Extent::kStatic, kUnknownLength, true,
+  const Axis free = {Extent::kStatic, kFreeLength, true,
                      dim.param.empty() ? fmt::format("{}[{}]", name, k) : dim.param};
   if (!last || first) return {free};
   return {free, {growing_ ? Extent::kKeys : Extent::kSlots, 0}};

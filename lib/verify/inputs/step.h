@@ -31,6 +31,9 @@ struct StepSpec {
   std::vector<int> parents;
   int64_t reach = 0;        // above 0: free positions (SourceInput::free) are any numbers below it
   bool free_masks = false;  // masks hide any keys, and added masks hold any numbers
+  // Above 0: the first of the free lengths (Axis::free_length); the others follow it.
+  int64_t free_length = 0;
+  int draw = 0;  // seeds the real numbers that are the same in all steps of a plan
 
   int64_t batch() const { return static_cast<int64_t>(past.size()); }
   int64_t real_of(int64_t b) const { return real.empty() ? new_tokens : real[b]; }

@@ -7,6 +7,7 @@
 #include "exec/memory/budget.h"
 #include "exec/memory/small_types.h"
 #include "fmt/format.h"
+#include "ir/types.h"
 #include "verify/inputs/ring_slots.h"
 
 namespace kvlift {
@@ -242,10 +243,12 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
     }
     case Meaning::kReal:
       return 1.5 * Noise(seed_ ^ input.salt, sequence, place, static_cast<uint64_t>(rest) + 1);
-    default:
+    default: {
       // An input without a batch axis is the same for all sequences.
-      return 1.5 * Noise(seed_ ^ input.salt, reading.Has(Extent::kBatch) ? sequence : 0,
+      const uint64_t draw = IsFloatType(input.type) ? static_cast<uint64_t>(step.draw) << 32 : 0;
+      return 1.5 * Noise(seed_ ^ input.salt ^ draw, reading.Has(Extent::kBatch) ? sequence : 0,
                          static_cast<uint64_t>(key), static_cast<uint64_t>(rest) + 1);
+    }
   }
 }
 
@@ -275,9 +278,11 @@ absl::StatusOr<exec::Tensor> Stimulus::Feed(const std::string& name, const StepS
       case Extent::kPast:
         shape.push_back(step.longest());
         break;
-      default:
-        shape.push_back(axis.value);
+      default: {
+        const bool other = !axis.free_length.empty() && step.free_length > 0;
+        shape.push_back(other ? step.free_length + axis.value - kFreeLength : axis.value);
         break;
+      }
     }
   }
   KV_RETURN_IF_ERROR(exec::CheckElements(shape));

@@ -241,6 +241,10 @@ void PairVerifier::FindExtras(Stimulus* stimulus) {
     limits_.free_positions = limits_.free_positions || fed.free;
   }
   for (const auto& [name, input] : stimulus->interface().inputs) {
+    const std::vector<Axis>& axes = input.reading().axes;
+    limits_.free_lengths = limits_.free_lengths ||
+                           std::any_of(axes.begin(), axes.end(),
+                                       [](const Axis& axis) { return !axis.free_length.empty(); });
     if (input.reading().IsAddedMask()) added_masks_.push_back(name);
   }
   // Where all facts hold, a few thresholds suffice to guard against faults of the proof.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "verify/inputs/ledger.h"
 #include "verify/judge/pair_verifier.h"
 
@@ -137,6 +138,12 @@ void PairVerifier::AsTested() {
                     report_.proof.not_tried.empty() ? "" : ": ", report_.proof.not_tried);
   }
   report_.assumptions.Add(NotRun(AssumptionKind::kCapacity, "", "sizes that were run: " + sizes));
+  if (limits_.free_lengths) {
+    report_.assumptions.Add(
+        NotRun(AssumptionKind::kCapacity, "",
+               fmt::format("lengths that no step determines were run from {} on",
+                           fmt::join(reached_.free_lengths, ", "))));
+  }
 }
 
 }  // namespace kvlift::internal

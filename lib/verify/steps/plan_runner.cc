@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "verify/inputs/input_meanings.h"
 #include "verify/inputs/ledger.h"
 
 namespace kvlift {
@@ -110,11 +111,21 @@ void PlanRunner::TakeExtra(const Plan& plan, const Tried& tried) {
                          : "within bound",
       outcome.steps,
       tried.record.stopped.empty() ? plan.shows : "then the source stops: " + tried.record.stopped);
+  StateStop(plan, tried.record);
   if (outcome.steps == 0) return;
   Reach(plan, outcome.steps);
   coverage.AddSizes(plan, outcome);
   free_masks = free_masks || plan.steps[0].free_masks;
   free_positions = free_positions || plan.steps[0].reach > 0;
+}
+
+// Steps that the source does not run are in the ledger, unless all is proved.
+void PlanRunner::StateStop(const Plan& plan, const Record& record) {
+  if (record.stopped.empty() || proved_) return;
+  report_->assumptions.Add(
+      NotRun(AssumptionKind::kCapacity, "",
+             fmt::format("not run: the plan \"{}\" behind {} of {} steps, where the source stops",
+                         plan.name, record.steps.size(), plan.steps.size())));
 }
 
 void PlanRunner::Reach(const Plan& plan, int steps) {
@@ -123,6 +134,7 @@ void PlanRunner::Reach(const Plan& plan, int steps) {
     reached.batch = std::max(reached.batch, step.batch());
     reached.tokens = std::max(reached.tokens, step.new_tokens);
     reached.past = std::max(reached.past, step.longest());
+    reached.free_lengths.insert(step.free_length > 0 ? step.free_length : kFreeLength);
   }
   reached.capacity = std::max(reached.capacity, plan.capacity);
 }
@@ -179,6 +191,7 @@ void PlanRunner::Run(Driver* driver, ErrorBounds* bounds, Runner& source, Runner
               outcome.steps,
               record.stopped.empty() ? plan.shows : "then the source stops: " + record.stopped);
     if (outcome.difference) return;
+    StateStop(plan, record);
     if (!record.first.empty() && (equal_start.where.empty() || plan.steps[0].past[0] > 0)) {
       equal_start = {std::move(record.first), outcome.first, plan.name + ", step 0"};
     }

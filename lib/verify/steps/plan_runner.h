@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace kvlift {
 // The largest sizes of the steps that were run: sequences, new tokens, past tokens, slots.
 struct Reached {
   int64_t batch = 0, tokens = 0, past = 0, capacity = 0;
+  std::set<int64_t> free_lengths;  // the first of the free lengths (Axis::free_length)
 };
 
 // Merges the result into the entry of the same output, or appends it.
@@ -72,6 +74,8 @@ class PlanRunner {
   void RunExtra(Driver* driver, ErrorBounds* bounds, Plan* plan, Runner& source, Runner& converted);
   // Adds the results of an extra plan to the report.
   void TakeExtra(const Plan& plan, const Tried& tried);
+  // Adds to the ledger that the source stops before the plan's last step.
+  void StateStop(const Plan& plan, const Record& record);
   // Raises `reached` to the sizes of the plan's first `steps` steps.
   void Reach(const Plan& plan, int steps);
   void AddResult(const Plan& plan, const std::string& status, int steps, std::string note);

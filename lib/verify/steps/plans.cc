@@ -6,6 +6,7 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "verify/inputs/input_meanings.h"
 
 namespace kvlift {
 namespace {
@@ -43,6 +44,7 @@ class Planner {
     FreePositions();
     LongPast();
     for (int64_t threshold : l_.thresholds) Near(threshold);
+    if (l_.free_lengths) FreeLengths();
     if (l_.full) {
       Uniform("prefill of 7", "a longer prompt", 1, {7});
       Uniform("chunks", "a prompt in chunks of 2 and 3", 2, {2, 3, 2, 3, 1, 1});
@@ -130,6 +132,7 @@ class Planner {
     plan.extra = true;
     std::vector<int64_t> at(batch, past);
     for (int64_t length : lengths) Add(&plan, &at, length);
+    for (StepSpec& step : plan.steps) step.draw = static_cast<int>(plans_.size());
     if (l_.free_capacity) {
       plan.capacity = std::max(l_.capacity, at[0] + 1);
     } else if (at[0] > l_.capacity && !l_.circular) {
@@ -215,6 +218,25 @@ class Planner {
     for (int64_t batch : {c, c + 1}) {
       plans_.push_back(Extra(fmt::format("{} sequences", batch), "as many sequences", batch,
                              PastOf(3), {Chunk(2)}));
+    }
+  }
+
+  // Lengths that no step determines are other numbers than in all other plans: the smallest, a
+  // larger one, and the thresholds.
+  void FreeLengths() {
+    constexpr int64_t kMostLength = 4200;
+    constexpr size_t kMostPlans = 12;
+    std::vector<int64_t> lengths = {1, kFreeLength + 5};
+    for (int64_t c : l_.thresholds) {
+      if (c <= kMostLength) lengths.insert(lengths.end(), {c, c + 1});
+    }
+    lengths.resize(std::min(lengths.size(), kMostPlans));
+    for (int64_t first : lengths) {
+      Plan plan = Extra(fmt::format("lengths from {}", first),
+                        fmt::format("inputs with lengths of their own, from {} on", first),
+                        l_.batch.value_or(2), PastOf(3), {Chunk(2), l_.tokens.value_or(1)});
+      for (StepSpec& step : plan.steps) step.free_length = first;
+      plans_.push_back(std::move(plan));
     }
   }
 

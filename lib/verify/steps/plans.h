@@ -52,6 +52,7 @@ struct PlanLimits {
   bool shows_a_key = true;      // padding that a mask hides leaves each token a key
   bool free_positions = false;  // an input holds positions that may be any numbers
   int64_t row_bytes = 0;  // bytes of a token of a sequence in all caches but rings, 4 per number
+  bool free_lengths = false;  // an input has a length that no step determines (Axis::free_length)
   std::vector<int64_t> thresholds;     // numbers that occur in one model only (thresholds.h)
   bool reorders = false;               // an input reorders the sequences of the past (beam search)
   std::optional<int64_t> kept;         // most rows that a source's window keeps; nullopt: no window
