@@ -72,24 +72,27 @@ Outcome OutcomeOf(const onnx::ModelProto& proto, const ConvertOptions& options) 
 struct NamedDisguise {
   const char* name;
   Disguise apply;
+  bool adds_nodes;
 };
 constexpr NamedDisguise kDisguises[] = {
-    {"identities", &InsertIdentities},
-    {"renamed", &RenameEverything},
-    {"reordered", &ReorderNodes},
-    {"constants", &MoveInitializersToConstants},
-    {"consumers", &AddUnrelatedConsumers},
-    {"moves", &DoubleMovesAndCasts},
-    {"all", &DisguiseFully},
+    {"identities", &InsertIdentities, true},
+    {"renamed", &RenameEverything, false},
+    {"reordered", &ReorderNodes, false},
+    {"constants", &MoveInitializersToConstants, false},
+    {"consumers", &AddUnrelatedConsumers, true},
+    {"moves", &DoubleMovesAndCasts, true},
+    {"all", &DisguiseFully, true},
 };
 constexpr int kSeeds = 3;
 
-void ExpectSameOutcome(onnx::ModelProto model, const ConvertOptions& options) {
+void ExpectSameOutcome(onnx::ModelProto model, const ConvertOptions& options,
+                       bool may_add_nodes = true) {
   // A copy of a tensor that an operator writes into is no disguise: the host's stays as it was.
   NamePresents(&model);
   const Outcome plain = OutcomeOf(model, options);
   const bool checkable = CheckModel(model).ok();  // operators of other domains may not be
   for (const NamedDisguise& disguise : kDisguises) {
+    if (disguise.adds_nodes && !may_add_nodes) continue;
     for (int seed = 1; seed <= kSeeds; ++seed) {
       SCOPED_TRACE(fmt::format("{}, seed {}", disguise.name, seed));
       std::mt19937 rng(seed);
@@ -115,7 +118,11 @@ TEST_P(CaseModel, KeepsItsOutcome) {
   ASSERT_TRUE(c.ok()) << c.status();
   const auto before = ParseModelText(c->before);
   ASSERT_TRUE(before.ok()) << before.status();
-  ExpectSameOutcome(*before, c->options);
+  // What a runtime rounds to half precision depends on the nodes beside a node, and so does whether
+  // caches of float32 that hold such numbers are converted (KV248).
+  const bool rounds = GetParam().find("_half_inside.") != std::string::npos ||
+                      GetParam().find("_half_by_sequence.") != std::string::npos;
+  ExpectSameOutcome(*before, c->options, !rounds);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, CaseModel, ::testing::ValuesIn(CaseFiles()), [](const auto& file) {

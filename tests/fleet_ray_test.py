@@ -26,15 +26,15 @@ RAY = '''
 
     def remote(**needs):
         def task(work):
-            def attempts(arguments):
+            def attempts(arguments, copies):
                 with open(log, "a") as file:
                     file.write(json.dumps({"needs": needs, "arguments": arguments}) + "\\n")
                 for _ in range(2 if "--shard" in arguments else 1):
-                    done = work(arguments)
+                    done = work(arguments, copies)
                 if os.environ.get("RAY_FAILS"):
                     raise exceptions.RayError("lost")
                 return done
-            return types.SimpleNamespace(remote=lambda arguments: pool.submit(attempts, arguments))
+            return types.SimpleNamespace(remote=lambda *words: pool.submit(attempts, *words))
         return task
 
     def wait(tasks, num_returns):
@@ -59,7 +59,7 @@ class RayTest(Case):
         done = subprocess.run(
             [sys.executable, ROOT / "tools" / "python" / "kvlift" / "fleet.py", *map(str, args)],
             capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": str(self.dir / "stand-in"),
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(self.dir / "stand-in"), *sys.path)),
                  "RAY_LOG": str(self.dir / "log"), **environment})
         self.assertEqual(done.returncode, code, done.stderr)
         return done
@@ -77,6 +77,7 @@ class RayTest(Case):
                 if line[key] is not None:
                     self.assertTrue((self.out / line[key]).is_file())
                     line[key] = line[key].split("/", 2)[2]  # shards/K/...
+            line["files"] = [file.split("/", 2)[2] for file in line["files"]]
         self.assertEqual(there, here)
         first, *tasks = (self.dir / "log").read_text().splitlines()
         self.assertEqual(first, '{"address": "auto"}')
@@ -94,6 +95,39 @@ class RayTest(Case):
         done = self.python(5, "convert", some, "-o", self.out, *flags)
         self.assertIn("--resume keeps them", done.stderr)
         self.assertEqual((self.out / "results.jsonl").read_text(), before)
+
+    def test_results_of_more_parts_are_left_out(self):
+        some = self.list_of(GOOD, REFUSED, *sorted(MODELS.glob("toy_s*/model.onnx")))
+        flags = ("convert", some, "-o", self.out, "--ray", "local", "--resume")
+        self.python(1, *flags, "--shards", 3)
+        self.python(1, *flags, "--shards", 1, "--", "--target", "ort")
+        lines = results(self.out)
+        self.assertEqual({tuple(line["options"]) for line in lines}, {("--target", "ort")})
+        self.assertEqual(len(lines), len({line["model"] for line in lines}))
+
+    def test_models_that_fsspec_reads(self):
+        far = self.dir / "far"
+        for name in ("llama_optimum", "gpt2_optimum"):
+            (far / name).mkdir(parents=True)
+            (far / name / "model.onnx").write_bytes((MODELS / name / "model.onnx").read_bytes())
+        (far / "list.txt").write_text("# one\nllama_optimum/model.onnx  # here\n")
+        mixed = self.dir / "mixed.txt"
+        mixed.write_text(f"file://{far}/gpt2_optimum/model.onnx\n{GOOD}\n")
+        for source, models in ((f"file://{far}", 2), (f"file://{far}/list.txt", 1), (mixed, 2)):
+            with self.subTest(source=str(source)):
+                out = self.dir / f"out{models}{pathlib.Path(str(source)).suffix}"
+                self.python(0, "convert", source, "-o", out, "--ray", "local", "--shards", 2)
+                lines = results(out)
+                self.assertEqual([line["outcome"] for line in lines], ["converted"] * models)
+                for line in lines:
+                    self.assertTrue((out / line["output"]).is_file())
+                self.assertFalse((out / "copies").exists())
+        done = self.python(3, "convert", f"file://{far}/none", "-o", self.dir / "no", "--ray",
+                           "local", "--shards", 1)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        done = self.python(3, "convert", "nosuch://a/b", "-o", self.dir / "no", "--ray", "local",
+                           "--shards", 1)
+        self.assertIn("nosuch", done.stderr)
 
     def test_failures_are_told(self):
         one = self.list_of(GOOD)

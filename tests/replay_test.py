@@ -565,6 +565,28 @@ class RecordTest(unittest.TestCase):
         self.refused(2, "--json and --junit: only one document goes to stdout", self.record,
                      "--plan", "decode", "--rounds", 0, "--json", "-", "--junit", "-")
 
+    def test_only_documents_of_a_replay_are_replaced(self):
+        weights = self.folder / "weights.bin"
+        weights.write_bytes(bytes(range(200)))
+        for option in ("--json", "--junit"):
+            self.refused(5, "is no document of a replay; nothing written", self.record, "--rounds", 0,
+                         "--plan", "decode", "--quiet", option, weights)
+        self.assertEqual(weights.read_bytes(), bytes(range(200)))
+        documents = ("--json", self.folder / "twice.json", "--junit", self.folder / "twice.xml")
+        for force in ((), (), ("--force",)):
+            code, out, error = replayed(self.record, "--rounds", 0, "--plan", "decode", *documents,
+                                        *force)
+            self.assertEqual(code, 0, out + error)
+        code, _, error = replayed(self.record, "--rounds", 0, "--plan", "decode", "--force",
+                                  "--json", weights)
+        self.assertEqual(code, 0, error)
+        check_json(weights.read_text())
+
+    def test_threads_have_a_limit(self):
+        with self.assertRaises(SystemExit) as stopped:
+            replayed(self.record, "--threads", 99999)
+        self.assertEqual(stopped.exception.code, 2)
+
     def test_what_is_read_is_not_replaced(self):
         record = pathlib.Path(self.record) / "record.json"
         before = record.read_bytes()

@@ -35,7 +35,7 @@ bool IsMeant(std::string_view op, int operand) {
                       "OneHot", "ConstantOfShape"});
 }
 
-bool IsIntegerType(int32_t type) {
+bool HoldsLengths(int32_t type) {
   return type == TensorProto::INT64 || type == TensorProto::INT32 || type == TensorProto::UINT64 ||
          type == TensorProto::UINT32 || type == TensorProto::INT16 || type == TensorProto::UINT16;
 }
@@ -100,12 +100,12 @@ class Collector {
   // from such values, and counts their casts. Nodes stand in topological order.
   void TakeWholeNumbers(const onnx::GraphProto& graph) {
     const auto declare = [&](const onnx::ValueInfoProto& value) {
-      if (IsIntegerType(value.type().tensor_type().elem_type())) whole_.insert(value.name());
+      if (HoldsLengths(value.type().tensor_type().elem_type())) whole_.insert(value.name());
     };
     for (const auto& value : graph.input()) declare(value);
     for (const auto& value : graph.value_info()) declare(value);
     for (const auto& [name, tensor] : constants_) {
-      if (IsIntegerType(tensor->data_type())) whole_.insert(name);
+      if (HoldsLengths(tensor->data_type())) whole_.insert(name);
     }
     for (const NodeProto& node : graph.node()) {
       const std::string& op = node.op_type();

@@ -103,7 +103,7 @@ class Bench {
       KV_ASSIGN_OR_RETURN(const Inspection inspection, Inspect(model, AllRules()));
       caches_ = CachesOf(*graph_, inspection);
     }
-    if (caches_.empty()) return absl::FailedPreconditionError("no cache found");
+    if (caches_.empty()) return absl::NotFoundError("no cache found");
     exec::CompileOptions options;
     options.order = exec::Order::kFast;
     options.threads = flags_.common.threads;
@@ -336,6 +336,7 @@ int RunBench(const BenchFlags& flags, Io io) {
     const bool refused = absl::IsUnimplemented(status) || absl::IsInvalidArgument(status);
     Complain(io, flags.model, refused ? CodedIfNone("KV401", status) : status);
     if (usage) return kUsage;
+    if (absl::IsNotFound(status)) return kFindings;
     return unable ? kInconclusive : absl::IsInternal(status) ? kInternal : kUnreadable;
   }
   if (flags.common.json || flags.format == "json" || !flags.common.quiet) bench.Print(*model);

@@ -1,6 +1,7 @@
 #include "kvlift/inputs/external.h"
 
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "absl/container/btree_map.h"
@@ -26,6 +27,24 @@ absl::Status OutsideOutput(const std::string& location) {
                             "external data \"{}\" would lie outside the output's folder; write the "
                             "result beside it, or copy it with --external copy",
                             EscapeTerminal(location))));
+}
+
+absl::Status DoesNotExist(const std::string& location, std::string_view so) {
+  return Coded("KV503",
+               absl::FailedPreconditionError(fmt::format(
+                   "external data \"{}\" does not exist, so {}", EscapeTerminal(location), so)));
+}
+
+// Returns the location of the first tensor whose file does not exist; empty if there is none.
+std::string FirstMissing(const onnx::ModelProto& model) {
+  std::string missing;
+  ForEachTensor(model, [&](const onnx::TensorProto& tensor) {
+    if (!missing.empty() || !IsElsewhere(tensor)) return;
+    for (const auto& entry : tensor.external_data()) {
+      if (entry.key() == "location") missing = entry.value();
+    }
+  });
+  return missing;
 }
 
 // The sources of external data, by name. One file under two names is two sources.
@@ -57,7 +76,9 @@ absl::Status MoveReferences(const std::string& base_dir, const fs::path& to,
       if (entry.key() != "location") continue;
       std::string location = Below(to, base_dir, entry.value());
       if (location.empty()) {
-        status = OutsideOutput(entry.value());
+        status = DoesNotExist(entry.value(),
+                              "the result has to be written beside or above the source, which it "
+                              "would refer to");
       } else {
         entry.set_value(std::move(location));
       }
@@ -95,6 +116,10 @@ absl::StatusOr<DataPlacement> PlaceExternalData(const std::string& base_dir,
                                                 onnx::ModelProto* model) {
   DataPlacement placed;
   const fs::path to = CanonicalFolder(fs::path(output).parent_path().string());
+  if (const std::string missing = FirstMissing(*model);
+      mode == ExternalMode::kCopy && !missing.empty()) {
+    return DoesNotExist(missing, "it cannot be copied");
+  }
   if (CanonicalFolder(base_dir) != to) KV_RETURN_IF_ERROR(MoveReferences(base_dir, to, model));
   for (const auto& [location, source] : DataSources(*model)) {
     std::string near = Below(to, source->content().folder, location);

@@ -23,9 +23,9 @@ struct DataPlacement {
 };
 
 // Decides for each data file of `model` whether the result refers to it or to a copy beside
-// `output`, named by its content. FailedPrecondition if kKeep would need a copy. References to
-// files that do not exist are rewritten in `model` to be valid from the new folder, or are a
-// FailedPrecondition.
+// `output`, named by its content. FailedPrecondition if kKeep would need a copy, or kCopy one of a
+// file that does not exist. Other references to such files are rewritten in `model` to be valid
+// from the new folder, or are a FailedPrecondition.
 absl::StatusOr<DataPlacement> PlaceExternalData(const std::string& base_dir,
                                                 const std::string& output, ExternalMode mode,
                                                 onnx::ModelProto* model);

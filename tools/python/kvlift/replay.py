@@ -39,6 +39,13 @@ def _count(word: str) -> int:
     return number
 
 
+def _threads(word: str) -> int:
+    number = _count(word)
+    if number > 1024:
+        raise argparse.ArgumentTypeError(f"{number} threads are too many: 1024 at most")
+    return number
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kvlift.replay", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -52,13 +59,16 @@ def _parser() -> argparse.ArgumentParser:
                         help="only plans with such names; may be repeated")
     parser.add_argument("--rounds", type=_count, default=20,
                         help="how often steps are timed; 0: not at all (20)")
-    parser.add_argument("--threads", type=_count, default=0, help="of the runtime; 0: its choice")
+    parser.add_argument("--threads", type=_threads, default=0,
+                        help="of the runtime, up to 1024; 0: its choice")
     parser.add_argument("--no-optimize", action="store_true",
                         help="turn the runtime's optimisations of the graph off")
     parser.add_argument("--before", metavar="FILE", help="the source, where it has moved")
     parser.add_argument("--after", metavar="FILE", help="the converted model, where it has moved")
     parser.add_argument("--json", metavar="FILE", help="write a document; - for stdout")
     parser.add_argument("--junit", metavar="FILE", help="write JUnit XML; - for stdout")
+    parser.add_argument("--force", action="store_true",
+                        help="replace files that are no documents of an earlier replay")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     return parser
 
@@ -89,8 +99,26 @@ class _Unwritable(ReplayError):
     code = UNWRITABLE
 
 
+# How the documents of a replay begin, without blanks; a later one may replace them.
+_DOCUMENTS = (b'{"schema":"kvlift/replay/', b'<testsuitesname="kvlift"')
+
+
+def _is_document(path: str) -> bool:
+    """Says whether a file is empty, or a document that a replay wrote."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(200)
+    except OSError:
+        return False
+    words = b"".join(head.split())
+    if words.startswith(b"<?xml"):
+        words = words.partition(b"?>")[2]
+    return not head or words.startswith(_DOCUMENTS)
+
+
 def _check_outputs(args: argparse.Namespace, record: Any) -> None:
-    """Refuses files that are read, one file for two documents, and what is no regular file."""
+    """Refuses files that are read, one file for two documents, and what is no regular file. Other
+    files than the documents of an earlier replay are replaced with --force only."""
     read = [record.before.path, record.after.path]
     for folder, _, names in os.walk(args.record):
         read += [os.path.join(folder, name) for name in names]
@@ -101,6 +129,9 @@ def _check_outputs(args: argparse.Namespace, record: Any) -> None:
         if any(os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
                for other in read):
             raise _Unwritable(f"{path}: is an input; nothing written")
+        if os.path.exists(path) and not args.force and not _is_document(path):
+            raise _Unwritable(f"{path}: exists and is no document of a replay; nothing written "
+                              "(--force replaces it)")
     if len({os.path.realpath(path) for path in outputs}) < len(outputs):
         raise _Unwritable(f"{outputs[0]}: is asked for twice; nothing written")
 

@@ -154,7 +154,8 @@ def judge(record: Record, step: Step, arrays: Dict[str, np.ndarray],
                                                    result.outputs[one.output])) is not None), None)
             if changed is not None:
                 name, (sequence, slot) = changed
-                text = f"slot {slot} of sequence {sequence} holds a past token and changed"
+                holds = "a past token" if slot < step.past[sequence] else "no token of the step"
+                text = f"slot {slot} of sequence {sequence} holds {holds} and changed"
                 yield name, Worst(ratio=np.inf), Difference(name, (), 0, 0, 0, text)
                 continue
             rows = [new_rows(result.outputs[one.output], one, step) for one in stored]
