@@ -325,6 +325,19 @@ class Convert(Case):
         self.assertEqual(self.files(), ["out.onnx"])
         self.assertEqual(list(self.out.iterdir()), [])
 
+    def test_weights_with_other_numbers_are_named_once(self):
+        self.run_ok("convert", GOOD, "-o", self.out)
+        manifest = self.out.with_suffix("").with_suffix(".kv.json")
+        model = onnx.load(self.out)
+        table = next(t for t in model.graph.initializer if "embed_tokens" in t.name)
+        numbers = onnx.numpy_helper.to_array(table).copy()
+        numbers[3, 3] += 0.5
+        table.CopyFrom(onnx.numpy_helper.from_array(numbers, table.name))
+        onnx.save(model, self.dir / "other.onnx")
+        run = self.run_ok("verify", GOOD, self.dir / "other.onnx", "--manifest", manifest, code=1)
+        self.assertIn(f"reads {table.name}, which holds other numbers",
+                      " ".join(run.stdout.decode().split()))
+
     def test_external_data_that_does_not_exist(self):
         source, elsewhere = self.dir / "source", self.dir / "elsewhere"
         source.mkdir()

@@ -104,6 +104,48 @@ def hidden_constants(root, layers):
                 yield f"lib/{below}: {name} hides that of {declared[below.split('/')[0]][name]}"
 
 
+# A function at the start of a line, with its parameters.
+FUNCTION = re.compile(r"^(?:inline |constexpr |static )*[A-Za-z_][\w:<>,&* ]*?[ &*>]([A-Z]\w+)"
+                      r"\(([^()]*)\)", re.MULTILINE)
+NAMESPACE = re.compile(r"^namespace (kvlift[\w:]*) \{", re.MULTILINE)
+PLAIN = r"(int|bool|char|float|double|auto|\w+_t)$"
+
+
+def functions(text):
+    """The functions of a text, each as its name and the types of its parameters."""
+    for name, parameters in FUNCTION.findall(text):
+        types = []
+        for parameter in re.split(r",(?![^<]*>)", parameters):
+            parameter = " ".join(parameter.split("=")[0].split())
+            if not re.search(PLAIN, parameter):
+                parameter = re.sub(r"(?<=[ &*])[a-z_]\w*$", "", parameter)
+            types.append(re.sub(r"\b(std|absl|sym|onnx)::|\s", "", parameter))
+        yield name, tuple(types)
+
+
+def hidden_functions(root, layers):
+    """A function of an unnamed namespace would be called in the place of one that
+    another file has from a header, if both take the same types."""
+    declared = {}
+    for below, path in sources(root, layers):
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".h" and NAMESPACE.search(text):
+            names = declared.setdefault((below.split("/")[0], NAMESPACE.search(text).group(1)), {})
+            names.update(dict.fromkeys(functions(text), below))
+    everywhere = {}
+    for (_, namespace), names in declared.items():
+        if namespace == "kvlift":
+            everywhere.update(names)
+    for below, path in sources(root, layers):
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".cc" and NAMESPACE.search(text):
+            own = declared.get((below.split("/")[0], NAMESPACE.search(text).group(1)), {})
+            for function in sorted(set(functions("".join(UNNAMED.findall(text))))):
+                header = own.get(function, everywhere.get(function))
+                if header and allows(layers, room_of(layers, below), room_of(layers, header)):
+                    yield f"lib/{below}: {function[0]} hides that of {header}"
+
+
 def violations(root):
     layers = read_layers((root / "lib" / "LAYERS.txt").read_text(encoding="utf-8"))
     headers, counts = {}, {}
@@ -120,6 +162,7 @@ def violations(root):
         if folder != root / "rewrites" and count > MOST_SOURCES:
             yield f"{folder.relative_to(root).as_posix()}: {count} sources in one folder"
     yield from hidden_constants(root, layers)
+    yield from hidden_functions(root, layers)
     for cmake in sorted((root / "lib").glob("*/CMakeLists.txt")):
         for name, deps in DEPS.findall(cmake.read_text(encoding="utf-8")):
             rooms = [room for room in layers if room.split("/")[0] == name]
@@ -200,6 +243,14 @@ class SelfTest(unittest.TestCase):
         self.assertEqual(
             self.found({"lib/ir/a.h": header, "lib/ir/b.cc": unnamed, "lib/rewrite/c.cc": unnamed}),
             ["lib/ir/b.cc: kMost hides that of ir/a.h", "lib/ir/b.cc: kPastKey hides that of ir/a.h"])
+
+    def test_functions_that_one_of_an_unnamed_namespace_hides(self):
+        header = "#pragma once\nnamespace kvlift {\nbool IsInteger(int32_t type);\n}\n"
+        source = "namespace kvlift {\nnamespace {\nbool IsInteger({}) {{\n}}\n}}  // namespace\n"
+        for parameters, found in (("int32_t kind", True), ("int64_t type", False)):
+            text = source.replace("{}", parameters).replace("{{", "{").replace("}}", "}")
+            self.assertEqual(self.found({"lib/base/a.h": header, "lib/ir/b.cc": text}),
+                             ["lib/ir/b.cc: IsInteger hides that of base/a.h"] if found else [])
 
     def test_unknown_folder(self):
         self.assertEqual(self.found({"lib/extra/a.cc": ""}),

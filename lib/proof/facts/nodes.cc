@@ -178,13 +178,18 @@ Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<S
     }
     same->push_back(operand);
     if (operand != Sameness::kNone) continue;
-    std::string why = fmt::format("has {} in the place of {}", Called(x), Called(y));
+    const std::string own = Called(x), others = Called(y);
+    const bool constants = pair_.HaveOtherNumbers(x, y);
+    std::string why = own != others ? fmt::format("has {} in the place of {}", own, others)
+                      : constants
+                          ? fmt::format("reads {}, which holds other numbers", own)
+                          : fmt::format("reads {}, which is another value in each model", own);
     // This operand refutes the fact only if no other one differs: both are constants of the same
     // shape with other numbers. Another shape alone does not, since elements stay in their order,
     // and a later node may give them one shape again.
     const bool shape = k == 1 && (graph_.Is(theirs, "Reshape") || graph_.Is(theirs, "Squeeze") ||
                                   graph_.Is(theirs, "Unsqueeze"));
-    other.refuted = other.why_not.empty() && !shape && pair_.HaveOtherNumbers(x, y);
+    other.refuted = other.why_not.empty() && !shape && constants;
     if (other.why_not.empty()) other.why_not = std::move(why);
   }
   return other;

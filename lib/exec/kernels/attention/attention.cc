@@ -39,11 +39,11 @@ void Scale(double* x, int64_t n, double by) {
 
 // Adds a bias to x, and sets x to -inf where the bias is -inf. Returns false if it is -inf
 // everywhere.
-bool AddBias(const float* bias, int64_t n, float* x) {
+bool AddBiasRow(const float* bias, int64_t n, float* x) {
   AttentionIsa().add_bias(bias, n, x);
   return HighestScore(bias, n) != -std::numeric_limits<float>::infinity();
 }
-bool AddBias(const double* bias, int64_t n, double* x) {
+bool AddBiasRow(const double* bias, int64_t n, double* x) {
   constexpr double kMasked = -std::numeric_limits<double>::infinity();
   bool any = false;
   for (int64_t i = 0; i < n; ++i) {
@@ -208,7 +208,7 @@ void AttentionRun<T1>::RunUnit(const Unit& unit) {
     bool any = r.end > r.begin;
     if (p_.has_mask && any) {
       Bias(unit.b, h, s, r.begin, r.end, bias);
-      any = AddBias(bias, r.end - r.begin, x + r.begin - base);
+      any = AddBiasRow(bias, r.end - r.begin, x + r.begin - base);
     }
     if (qk && p_.qk_mode == 2) WriteQk(unit, row, x, base, r, kMasked, wide);
     const int64_t n = any ? r.end - base : 0;

@@ -9,7 +9,7 @@ namespace {
 
 using namespace math;  // NOLINT
 
-Storage StorageOfType(int32_t type) {
+Storage StorageOfRows(int32_t type) {
   switch (type) {
     case onnx::TensorProto::FLOAT16:
       return Storage::kHalf;
@@ -85,10 +85,10 @@ void AttendFast(const KernelContext& context, const AttentionPlan& plan, const K
   heads.S = plan.S;
   heads.D = plan.D;
   heads.Dv = plan.Dv;
-  const Storage storage = StorageOfType(context.inputs[0].type);
+  const Storage storage = StorageOfRows(context.inputs[0].type);
   heads.q = {context.inputs[0].data, storage, plan.q};
   heads.k = {keys.data, storage, keys.layout, keys.scales, keys.scale_layout, keys.group};
-  heads.v = {values.data,         StorageOfType(context.inputs[2].type),
+  heads.v = {values.data,         StorageOfRows(context.inputs[2].type),
              values.layout,       values.scales,
              values.scale_layout, values.group};
   heads.y = context.outputs[0].data;
