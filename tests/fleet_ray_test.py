@@ -107,12 +107,12 @@ class RayTest(Case):
 
     def test_models_that_fsspec_reads(self):
         far = self.dir / "far"
-        for name in ("llama_optimum", "gpt2_optimum"):
-            (far / name).mkdir(parents=True)
-            (far / name / "model.onnx").write_bytes((MODELS / name / "model.onnx").read_bytes())
-        (far / "list.txt").write_text("# one\nllama_optimum/model.onnx  # here\n")
+        far.mkdir()
+        for name in ("llama_optimum", "gpt2_optimum"):  # of one folder, in two shards
+            (far / f"{name}.onnx").write_bytes((MODELS / name / "model.onnx").read_bytes())
+        (far / "list.txt").write_text("# one\nllama_optimum.onnx  # here\n")
         mixed = self.dir / "mixed.txt"
-        mixed.write_text(f"file://{far}/gpt2_optimum/model.onnx\n{GOOD}\n")
+        mixed.write_text(f"file://{far}/gpt2_optimum.onnx\n{GOOD}\n")
         for source, models in ((f"file://{far}", 2), (f"file://{far}/list.txt", 1), (mixed, 2)):
             with self.subTest(source=str(source)):
                 out = self.dir / f"out{models}{pathlib.Path(str(source)).suffix}"

@@ -76,10 +76,12 @@ def remote_models(source: str) -> Optional[List[str]]:
 
 
 def place_of(model: str, root: str) -> str:
-    """Returns the path of a model's copy below `root`, or the path of a model that is no URL."""
+    """Returns the path of a model's copy, in a folder of its own below `root`, or the path of a model
+    that is no URL."""
     if not is_url(model):
         return model
-    return os.path.join(root, model.replace("://", "/", 1).replace("..", "__"))
+    path = os.path.join(root, model.replace("://", "/", 1).replace("..", "__"))
+    return os.path.join(os.path.splitext(path)[0], os.path.basename(path))
 
 
 def copy(url: str, here: str) -> None:
@@ -136,7 +138,7 @@ def parse(arguments: Sequence[str]) -> Tuple[argparse.Namespace, List[str]]:
     parser = argparse.ArgumentParser(prog="python -m kvlift.fleet", allow_abbrev=False,
                                      description="Runs kvlift fleet on a Ray cluster")
     parser.add_argument("command", choices=("convert", "verify", "check"))
-    parser.add_argument("source", help="a list or a folder, on a shared file system")
+    parser.add_argument("source", help="a list or a folder, shared or a URL")
     parser.add_argument("-o", "--output", required=True, help="the folder of results, shared too")
     parser.add_argument("--ray", required=True, metavar="ADDRESS",
                         help="of the cluster: auto, HOST:PORT, ray://HOST:PORT; local starts one")
