@@ -281,6 +281,20 @@ class Limits(Case):
         self.assertEqual([path.name for path in self.out.rglob("*.log")
                           if "llama_optimum" in str(path)], [])
 
+    def test_nothing_unfinished_stays_of_a_fleet_that_is_stopped(self):
+        models = self.list_of(REFUSED, GOOD)
+        for how in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            with self.subTest(how=how):
+                process = subprocess.Popen(
+                    [KVLIFT, "fleet", "convert", models, "-o", self.out, "--jobs", "2", "--resume"],
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                hold(process, "llama_optimum")
+                process.send_signal(how)
+                self.assertEqual(process.wait(60), -how)
+                self.nothing_unfinished()
+                self.assertEqual([path.name for path in self.out.rglob("*.log")
+                                  if "llama_optimum" in str(path)], [])
+
     def test_results_that_cannot_be_written(self):
         (self.dir / "blocked").mkdir()
         (self.dir / "blocked" / "a").write_text("a file where a folder would have to be")

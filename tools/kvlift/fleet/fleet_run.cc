@@ -22,6 +22,7 @@
 #include "kvlift/fleet/child_options.h"
 #include "kvlift/fleet/outcome.h"
 #include "onnxio/bytes/folders.h"
+#include "onnxio/files/cleanup.h"
 #include "onnxio/files/fd.h"
 #include "report/text/bytes.h"
 
@@ -238,16 +239,28 @@ std::vector<std::string> FleetRun::ArgumentsFor(const FleetTask& task) const {
   return words;
 }
 
-absl::Status FleetRun::Start(size_t k, Processes* processes) const {
+absl::Status FleetRun::Start(size_t k, Processes* processes) {
   const FleetTask& task = tasks_[k];
   const TaskNames names(task, flags_.command);
   const std::string document = InOutput(names.document);
   KV_RETURN_IF_ERROR(MakeFolders(fs::path(document).parent_path().string()));
+  // A signal that ends this process ends those of the models, too.
+  for (const std::string& path : {document + kUnfinished, InOutput(names.log)}) {
+    unfinished_[k].push_back(NoteTemporary(path));
+  }
   // The document gets its name when it is known to be one.
   const absl::Status started =
       processes->Start(k, ArgumentsFor(task), document + kUnfinished, InOutput(names.log));
-  if (!started.ok()) RemoveUnfinished(k);
+  if (!started.ok()) {
+    RemoveUnfinished(k);
+    Forget(k);
+  }
   return started;
+}
+
+void FleetRun::Forget(size_t k) {
+  for (const int slot : unfinished_[k]) ForgetTemporary(slot);
+  unfinished_.erase(k);
 }
 
 void FleetRun::RemoveUnfinished(size_t k) const {
@@ -257,7 +270,8 @@ void FleetRun::RemoveUnfinished(size_t k) const {
   fs::remove(InOutput(names.log), error);
 }
 
-FleetResult FleetRun::End(size_t k, const ProcessEnd& end) const {
+FleetResult FleetRun::End(size_t k, const ProcessEnd& end) {
+  Forget(k);
   const FleetTask& task = tasks_[k];
   const TaskNames names(task, flags_.command);
   const std::string document = InOutput(names.document), log = InOutput(names.log);

@@ -1,6 +1,7 @@
 // One run of `fleet`: a process for each model, a line for each result.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -40,17 +41,21 @@ class FleetRun {
   std::vector<std::string> ArgumentsFor(const FleetTask& task) const;
   // Works on all tasks. `running`: those whose process was started and whose result is not made.
   absl::Status WorkOnAll(ResultsLog* log, std::set<size_t>* running);
-  absl::Status Start(size_t k, Processes* processes) const;
+  absl::Status Start(size_t k, Processes* processes);
+  // No signal removes any more what the task's process prints into.
+  void Forget(size_t k);
   // Removes what a process has printed, if no result is made of it.
   void RemoveUnfinished(size_t k) const;
   // Returns the result, after naming or removing the files that the process has written.
-  FleetResult End(size_t k, const ProcessEnd& end) const;
+  FleetResult End(size_t k, const ProcessEnd& end);
   absl::Status Finish(size_t k, FleetResult result, ResultsLog* log);
   std::string InOutput(const std::string& name) const;
 
   const FleetFlags& flags_;
   Io& io_;
   const std::vector<FleetTask> tasks_;
+  // Of each task whose process runs: the numbers that NoteTemporary gave for what it prints into.
+  std::map<size_t, std::vector<int>> unfinished_;
   const size_t of_;
   const std::vector<FleetResult>& stored_;
   size_t jobs_ = 1;
