@@ -124,8 +124,8 @@ def functions(text):
 
 
 def hidden_functions(root, layers):
-    """A function of an unnamed namespace would be called in the place of one that
-    another file has from a header, if both take the same types."""
+    """A function of an unnamed namespace would be called in the place of one that another file has
+    from a header, if both take the same types."""
     declared = {}
     for below, path in sources(root, layers):
         text = path.read_text(encoding="utf-8")

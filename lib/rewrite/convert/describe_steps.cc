@@ -214,7 +214,11 @@ class PlanDescriber {
                           type == types_.end() ? "" : ", " + TypeText(type->second)),
               &text);
       AddLine("  at", Index(write.index), &text);
-      AddLine("  new rows", Rows(write.rows), &text);
+      std::string rows = Rows(write.rows);
+      if (write.narrow_rows && type != types_.end()) {
+        rows += ", cast to " + ElementTypeName(type->second.tensor_type().elem_type());
+      }
+      AddLine("  new rows", std::move(rows), &text);
       if (write.reordered_past) AddLine("  past", of_.Text(write.reordered_past->element), &text);
       for (const AttendedSlice& same : write.equivalents) {
         AddLine("  view", of_.Name(same.value), &text);
@@ -309,25 +313,17 @@ class PlanDescriber {
   }
 
   std::string Rows(const NewRows& rows) const {
-    return std::visit(
-        Overloaded{[&](const RowsInTargetLayout& r) {
-                     return of_.Name(r.value) + ", in the result's layout";
-                   },
-                   [&](const RowsInSourceLayout& r) { return of_.Name(r.value); },
-                   [&](const StackedRows& r) {
-                     std::vector<std::string> names;
-                     for (ValueId part : r.parts) names.push_back(of_.Name(part));
-                     return fmt::format("{}, stacked", fmt::join(names, ", "));
-                   },
-                   [&](const DrawnRows& r) { return of_.Text(r.rows.element); },
-                   [&](const WidenedRows& r) {
-                     const auto* v = std::get_if<ValueId>(&r.narrow);
-                     const std::string narrow =
-                         v != nullptr ? of_.Name(*v)
-                                      : of_.Text(std::get<sym::Emitter::Request>(r.narrow).element);
-                     return fmt::format("{}, cast to {}", narrow, ElementTypeName(r.elem_type));
-                   }},
-        rows);
+    return std::visit(Overloaded{[&](const RowsInTargetLayout& r) {
+                                   return of_.Name(r.value) + ", in the result's layout";
+                                 },
+                                 [&](const RowsInSourceLayout& r) { return of_.Name(r.value); },
+                                 [&](const StackedRows& r) {
+                                   std::vector<std::string> names;
+                                   for (ValueId part : r.parts) names.push_back(of_.Name(part));
+                                   return fmt::format("{}, stacked", fmt::join(names, ", "));
+                                 },
+                                 [&](const DrawnRows& r) { return of_.Text(r.rows.element); }},
+                      rows);
   }
 
   static std::string Keys(const KeysRead& keys) {

@@ -20,7 +20,7 @@ absl::Status CacheEmitter::Emit() {
     const PlannedWrite& write = s_.plan.writes[cache.update_index];
     KV_ASSIGN_OR_RETURN(const Slots slots, control_.SlotsOf(cache.update_index));
     s_.nodes.set_scope(fmt::format("layers.{}/{}", cache.layer, WordOf(cache.role)));
-    KV_ASSIGN_OR_RETURN(const std::string rows, Rows(planned, write.rows));
+    KV_ASSIGN_OR_RETURN(const std::string rows, Rows(planned, write));
     s_.patch.remove_nodes.insert(s_.graph.producer(planned.pair.present));
     KV_ASSIGN_OR_RETURN(const std::string buffer, WrittenBuffer(planned, write));
     EmitScatter(planned, buffer, rows, slots);
@@ -48,9 +48,10 @@ void CacheEmitter::KeepReaders(const PlannedCache& cache) {
   }
 }
 
-absl::StatusOr<std::string> CacheEmitter::Rows(const PlannedCache& cache, const NewRows& rows) {
+absl::StatusOr<std::string> CacheEmitter::Rows(const PlannedCache& cache,
+                                               const PlannedWrite& write) {
   using Name = absl::StatusOr<std::string>;
-  if (const auto* placed = std::get_if<RowsInTargetLayout>(&rows)) {
+  if (const auto* placed = std::get_if<RowsInTargetLayout>(&write.rows)) {
     return s_.graph.name(placed->value);
   }
   KV_ASSIGN_OR_RETURN(
@@ -62,23 +63,20 @@ absl::StatusOr<std::string> CacheEmitter::Rows(const PlannedCache& cache, const 
                        std::vector<ValueId> parts = r.parts;
                        return Name(Stack(cache.layout, r.shape, &parts));
                      },
-                     [&](const DrawnRows& r) { return s_.emitter.Tensor(r.rows); },
-                     [&](const WidenedRows& r) { return Widened(r); }},
-          rows));
-  return ToTargetLayout(s_, cache, as_in_source);
+                     [&](const DrawnRows& r) { return s_.emitter.Tensor(r.rows); }},
+          write.rows));
+  if (!write.narrow_rows) return ToTargetLayout(s_, cache, as_in_source);
+  KV_ASSIGN_OR_RETURN(const std::string cast, CastToCache(cache, as_in_source));
+  return ToTargetLayout(s_, cache, cast);
 }
 
-absl::StatusOr<std::string> CacheEmitter::Widened(const WidenedRows& rows) {
-  KV_ASSIGN_OR_RETURN(
-      const std::string narrow,
-      std::visit(
-          Overloaded{[&](ValueId v) -> absl::StatusOr<std::string> { return s_.graph.name(v); },
-                     [&](const sym::Emitter::Request& r) { return s_.emitter.Tensor(r); }},
-          rows.narrow));
-  KV_ASSIGN_OR_RETURN(const std::string length, s_.emitter.Dim(rows.length));
+absl::StatusOr<std::string> CacheEmitter::CastToCache(const PlannedCache& cache,
+                                                      const std::string& rows) {
+  KV_ASSIGN_OR_RETURN(const std::string length, s_.emitter.Dim(cache.new_length));
   const std::string all = s_.nodes.Add(
-      "Slice", {narrow, s_.nodes.Int64s({0}), length, s_.nodes.Int64s({rows.axis})}, "rounded");
-  return s_.nodes.Add("Cast", {all}, "update", {MakeAttribute("to", int64_t{rows.elem_type})});
+      "Slice", {rows, s_.nodes.Int64s({0}), length, s_.nodes.Int64s({cache.axis})}, "rounded");
+  const int64_t type = s_.forms.ElementType(cache.pair.past);
+  return s_.nodes.Add("Cast", {all}, "update", {MakeAttribute("to", type)});
 }
 
 std::string CacheEmitter::Stack(const std::string& layout, const std::vector<Expr>& shape,

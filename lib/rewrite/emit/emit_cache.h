@@ -23,9 +23,9 @@ class CacheEmitter {
   absl::StatusOr<std::string> WrittenBuffer(const PlannedCache& cache, const PlannedWrite& write);
   void KeepReaders(const PlannedCache& cache);
   // Returns the new rows in the layout of the result's cache.
-  absl::StatusOr<std::string> Rows(const PlannedCache& cache, const NewRows& rows);
-  // Returns the rows in the type of the cache, in the source's layout.
-  absl::StatusOr<std::string> Widened(const WidenedRows& rows);
+  absl::StatusOr<std::string> Rows(const PlannedCache& cache, const PlannedWrite& write);
+  // Returns narrow rows (PlannedWrite::narrow_rows) in the type of the cache.
+  absl::StatusOr<std::string> CastToCache(const PlannedCache& cache, const std::string& rows);
   // Stacks the parts along the axes of `layout` that hold several caches, and removes them from the
   // front of *parts.
   std::string Stack(const std::string& layout, const std::vector<sym::Expr>& shape,

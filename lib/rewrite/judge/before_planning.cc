@@ -9,6 +9,7 @@
 #include "rewrite/judge/shared_extents.h"
 #include "rewrite/plan/cross_token_ops.h"
 #include "rewrite/recognise/axis_letters.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift::internal {
 namespace {
@@ -39,9 +40,8 @@ std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ResolvedOptions
 std::optional<Finding> NarrowNumbersRound(const Analysis& a, const ResolvedOptions& options) {
   if (options.rounding == Rounding::kFree) return std::nullopt;
   for (const CacheUpdate& update : a.updates) {
-    const int32_t numbers = a.forms->NumbersOf(update.pair.past);
-    const int32_t declared = a.forms->ElementType(update.pair.past);
-    if (numbers == declared) continue;
+    const ValueId past = update.pair.past;
+    if (!sym::HoldsNarrowerNumbers(*a.forms, past)) continue;
     const bool apart =
         !update.grows() && sym::ContainsIndex(update.write_index(a.forms->pool()), 0);
     if (!apart && !HasPackedAxes(update.layout)) continue;
@@ -49,8 +49,9 @@ std::optional<Finding> NarrowNumbersRound(const Analysis& a, const ResolvedOptio
         "KV248",
         fmt::format("needs {} where {} numbers are in caches of {} (--rounding free converts them)",
                     apart ? "one write index for all sequences" : "a tensor for each cache",
-                    ElementTypeName(numbers), ElementTypeName(declared)),
-        *a.graph, {update.node}, {update.pair.past});
+                    ElementTypeName(a.forms->NumbersOf(past)),
+                    ElementTypeName(a.forms->ElementType(past))),
+        *a.graph, {update.node}, {past});
   }
   return std::nullopt;
 }

@@ -10,6 +10,7 @@
 #include "rewrite/recognise/attention/match.h"
 #include "rewrite/recognise/axis_letters.h"
 #include "rewrite/recognise/input_assumptions.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift::internal {
 namespace {
@@ -85,8 +86,9 @@ std::vector<ValueId> FindParts(const PlanBasis& s, const CacheUpdate& update,
   return parts;
 }
 
-// Returns where the new rows come from. Fails if they are no value and there are no nodes for them.
-absl::StatusOr<NewRows> RowsOf(const PlanBasis& s, const PlannedCache& cache) {
+// Returns where the new rows come from, and sets *narrow as PlannedWrite::narrow_rows. Fails if
+// they are no value and there are no nodes for them.
+absl::StatusOr<NewRows> RowsOf(const PlanBasis& s, const PlannedCache& cache, bool* narrow) {
   if (const ValueId rows = FindRowsInTargetLayout(s.forms, cache); rows != kNoValue) {
     return NewRows(RowsInTargetLayout{rows});
   }
@@ -98,13 +100,11 @@ absl::StatusOr<NewRows> RowsOf(const PlanBasis& s, const PlannedCache& cache) {
     if (!parts.empty()) return NewRows(StackedRows{std::move(parts), std::move(shape)});
   }
   const int32_t numbers = s.forms.NumbersOf(cache.pair.past);
-  const int32_t declared = s.forms.ElementType(cache.pair.past);
-  if (numbers != declared) {
-    const ValueId narrow =
+  *narrow = sym::HoldsNarrowerNumbers(s.forms, cache.pair.past);
+  if (*narrow) {
+    const ValueId rows =
         FindValue(s.forms, cache.pair.present, cache.update_element, shape, std::nullopt, numbers);
-    if (narrow != kNoValue) {
-      return NewRows(WidenedRows{narrow, cache.axis, cache.new_length, declared});
-    }
+    if (rows != kNoValue) return NewRows(RowsInSourceLayout{rows});
   }
   DrawnRows drawn;
   drawn.rows.element = s.pool.Substitute(cache.update_element, s.extents.normal, sym::Facts{shape});
@@ -112,8 +112,7 @@ absl::StatusOr<NewRows> RowsOf(const PlanBasis& s, const PlannedCache& cache) {
   drawn.rows.elem_type = numbers;
   drawn.rows.role = "update";
   KV_RETURN_IF_ERROR(s.probe.Tensor(drawn.rows));
-  if (numbers == declared) return NewRows(std::move(drawn));
-  return NewRows(WidenedRows{std::move(drawn.rows), cache.axis, cache.new_length, declared});
+  return NewRows(std::move(drawn));
 }
 
 // Returns what is written instead of the past, if its sequences are reordered.
@@ -173,7 +172,7 @@ JudgedCaches JudgeCaches(const PlanBasis& s) {
       return judged;
     }
     write.index = *std::move(index);
-    absl::StatusOr<NewRows> rows = RowsOf(s, planned);
+    absl::StatusOr<NewRows> rows = RowsOf(s, planned, &write.narrow_rows);
     if (rows.ok()) {
       write.rows = *std::move(rows);
     } else {

@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "onnx/onnx_pb.h"
 #include "rewrite/judge/staying_nodes.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift::internal {
 namespace {
@@ -36,8 +37,7 @@ constexpr std::string_view kHalfKernels[] = {"Cast",          "Clip",
 
 bool HasNarrowCache(const Analysis& a) {
   return std::any_of(a.updates.begin(), a.updates.end(), [&](const CacheUpdate& update) {
-    const ValueId past = update.pair.past;
-    return a.forms->NumbersOf(past) != a.forms->ElementType(past);
+    return sym::HoldsNarrowerNumbers(*a.forms, update.pair.past);
   });
 }
 

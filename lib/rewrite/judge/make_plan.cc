@@ -21,6 +21,7 @@
 #include "rewrite/plan/cross_token_ops.h"
 #include "rewrite/recognise/input_assumptions.h"
 #include "rewrite/recognise/rotations.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 namespace {
@@ -194,12 +195,12 @@ class SchemeJudge {
     if (s_.options.rounding == Rounding::kFree) return std::nullopt;
     for (int index : {site.key.cache, site.value.cache}) {
       const ValueId past = s_.a.updates[index].pair.past;
-      const int32_t numbers = s_.forms.NumbersOf(past), declared = s_.forms.ElementType(past);
-      if (numbers == declared) continue;
+      if (!sym::HoldsNarrowerNumbers(s_.forms, past)) continue;
       return MakeFinding("KV248",
                          fmt::format("needs caches of the type that they are read in, found {} "
                                      "numbers in {} (--rounding free converts it)",
-                                     ElementTypeName(numbers), ElementTypeName(declared)),
+                                     ElementTypeName(s_.forms.NumbersOf(past)),
+                                     ElementTypeName(s_.forms.ElementType(past))),
                          s_.graph, {site.node}, {past});
     }
     return std::nullopt;
@@ -303,12 +304,6 @@ class SchemeJudge {
                             }},
                  write.index);
       if (const auto* drawn = std::get_if<DrawnRows>(&write.rows)) add_request(drawn->rows);
-      if (const auto* widened = std::get_if<WidenedRows>(&write.rows)) {
-        add(s_.probe.InputsOfDim(widened->length));
-        if (const auto* rows = std::get_if<sym::Emitter::Request>(&widened->narrow)) {
-          add_request(*rows);
-        }
-      }
       add_request(write.reordered_past);
     }
     for (size_t k = 0; k < plan_.attention.size(); ++k) {

@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "rewrite/recognise/axis_letters.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 namespace {
@@ -87,7 +88,7 @@ bool ReadFixedAxes(sym::Forms& forms, const CacheUpdate& update, ValueId v,
 std::vector<AttendedSlice> FindAttendedSlices(sym::Forms& forms, const CacheUpdate& update) {
   std::vector<AttendedSlice> found;
   const bool packed = HasPackedAxes(update.layout);
-  const bool narrower = forms.NumbersOf(update.pair.past) != forms.ElementType(update.pair.past);
+  const bool narrower = sym::HoldsNarrowerNumbers(forms, update.pair.past);
   if (!packed && !narrower && !update.window()) return found;
   const Graph& graph = forms.graph();
   absl::flat_hash_set<NodeId> behind;

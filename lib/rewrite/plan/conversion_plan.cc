@@ -16,14 +16,7 @@ std::vector<ValueId> ValuesOf(const NewRows& rows) {
   return std::visit(Overloaded{[](const RowsInTargetLayout& r) { return Values{r.value}; },
                                [](const RowsInSourceLayout& r) { return Values{r.value}; },
                                [](const StackedRows& r) { return r.parts; },
-                               [](const DrawnRows& r) { return sym::SourcesOf(r.rows.element); },
-                               [](const WidenedRows& r) {
-                                 if (const auto* v = std::get_if<ValueId>(&r.narrow)) {
-                                   return Values{*v};
-                                 }
-                                 const auto& drawn = std::get<sym::Emitter::Request>(r.narrow);
-                                 return sym::SourcesOf(drawn.element);
-                               }},
+                               [](const DrawnRows& r) { return sym::SourcesOf(r.rows.element); }},
                     rows);
 }
 

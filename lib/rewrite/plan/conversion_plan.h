@@ -110,23 +110,16 @@ struct StackedRows {
 struct DrawnRows {
   sym::Emitter::Request rows;  // in the source's layout
 };
-// Rows of a narrower type than the cache declares. They are sliced, to all of them, before the Cast
-// to the cache's type: ONNX Runtime may compute the narrower type in a wider one, and leaves out
-// two Casts that meet, and with them the rounding.
-struct WidenedRows {
-  // A value of the source, or nodes for the rows' expression; in the source's layout.
-  std::variant<ValueId, sym::Emitter::Request> narrow;
-  int axis = 0;                // that of the tokens
-  sym::Expr length = nullptr;  // of the axis
-  int32_t elem_type = 0;       // of the cache; onnx::TensorProto::DataType
-};
-using NewRows =
-    std::variant<RowsInTargetLayout, RowsInSourceLayout, StackedRows, DrawnRows, WidenedRows>;
+using NewRows = std::variant<RowsInTargetLayout, RowsInSourceLayout, StackedRows, DrawnRows>;
 
 // What is written into a PlannedCache.
 struct PlannedWrite {
   WriteIndex index;
   NewRows rows;
+  // The rows are of the narrower type of the cache's numbers (sym::HoldsNarrowerNumbers). They are
+  // sliced, to all of them, before the Cast to the cache's type: ONNX Runtime may compute the
+  // narrower type in a wider one, and leaves out two Casts that meet, and with them the rounding.
+  bool narrow_rows = false;
   // The past with its sequences reordered, which is written instead of the past; M stands for its
   // slots. Absent: the past is written as it is.
   std::optional<sym::Emitter::Request> reordered_past;

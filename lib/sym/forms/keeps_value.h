@@ -45,6 +45,12 @@ ValueId BehindIdentity(const Graph& graph, ValueId v);
 // (onnx::TensorProto::DataType).
 absl::flat_hash_map<ValueId, int32_t> CastInputs(const Graph& graph);
 
+// Returns true if v was assumed to hold numbers of a narrower type than it declares
+// (Forms::AssumeNumbersOf).
+inline bool HoldsNarrowerNumbers(Forms& forms, ValueId v) {
+  return forms.NumbersOf(v) != forms.ElementType(v);
+}
+
 // Returns the caches that are declared with more bits than their numbers have, with the narrower
 // floating-point type T of those numbers (onnx::TensorProto::DataType), such as caches of float16
 // models whose inputs and outputs are float32. Each pair is a past, a graph input, and its present.

@@ -116,9 +116,9 @@ absl::StatusOr<DataPlacement> PlaceExternalData(const std::string& base_dir,
                                                 onnx::ModelProto* model) {
   DataPlacement placed;
   const fs::path to = CanonicalFolder(fs::path(output).parent_path().string());
-  if (const std::string missing = FirstMissing(*model);
-      mode == ExternalMode::kCopy && !missing.empty()) {
-    return DoesNotExist(missing, "it cannot be copied");
+  if (mode == ExternalMode::kCopy) {
+    const std::string missing = FirstMissing(*model);
+    if (!missing.empty()) return DoesNotExist(missing, "it cannot be copied");
   }
   if (CanonicalFolder(base_dir) != to) KV_RETURN_IF_ERROR(MoveReferences(base_dir, to, model));
   for (const auto& [location, source] : DataSources(*model)) {
