@@ -1,19 +1,18 @@
 // LIBS: verify
+// SRCS: support/verdict.cc
 // Verdicts on a small pair: a decoder that appends to its caches by Concat, and the same decoder
 // with TensorScatter; then ten ways to break the second, and relations that do not fit.
 #include "verify/judge/verify.h"
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_replace.h"
-#include "contract/words.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
+#include "support/verdict.h"
 
 namespace kvlift {
 namespace {
@@ -73,47 +72,12 @@ g (int64[B,S] ids, float[B,2,M,4] pk, float[B,2,M,4] pv, int64[B] at)
   logits = Reshape (y4, flat)
 })";
 
-Manifest Relation() {
-  Manifest m;
-  for (const CacheRole role : {CacheRole::kKey, CacheRole::kValue}) {
-    const std::string word(WordOf(role)), letter = word.substr(0, 1);
-    ManifestCache c;
-    c.id = "0." + word;
-    c.role = role;
-    c.input = "p" + letter;
-    c.output = "n" + letter;
-    c.dtype = "float32";
-    c.layout = "BNSD";
-    c.alias = CacheAlias::kSafe;
-    c.source = {c.input, c.output, UpdateKind::kConcat, "BNSD", 2, true, {}};
-    m.caches.push_back(c);
-    m.inputs.push_back({c.input, CacheInput{c.id}});
-    m.outputs.push_back({c.output, CacheOutput{c.id}});
-  }
-  m.inputs.push_back({"ids", SameInput{}});
-  m.inputs.push_back({"at", ControlInput{ControlValue::kPastLength, "int64", {"B"}}});
-  m.outputs.push_back({"logits", SameOutput{}});
-  return m;
-}
-
-Model Parse(const std::string& text) {
-  auto proto = ParseModelText(text);
-  EXPECT_TRUE(proto.ok()) << proto.status();
-  Model model;
-  if (proto.ok()) model.proto = std::make_shared<const onnx::ModelProto>(*std::move(proto));
-  return model;
-}
+Manifest Relation() { return OneLayerRelation({"ids"}); }
 
 VerifyReport Judge(const std::string& before, const std::string& after, const Manifest& relation) {
-  const auto report = Verify(Parse(before), Parse(after), relation, {});
+  const auto report = Verify(ModelOfText(before), ModelOfText(after), relation, {});
   EXPECT_TRUE(report.ok()) << report.status();
   return report.ok() ? *report : VerifyReport{};
-}
-
-// Replaces every `from`, which must be there.
-std::string With(const std::string& text, const std::string& from, const std::string& to) {
-  EXPECT_NE(text.find(from), std::string::npos) << from;
-  return absl::StrReplaceAll(text, {{from, to}});
 }
 
 void ExpectInconclusive(const VerifyReport& report, const std::string& code,
@@ -192,7 +156,7 @@ TEST(VerifyTest, EveryBrokenModelIsDifferent) {
 TEST(VerifyTest, FullRunsEveryPlan) {
   VerifyOptions options;
   options.full = true;
-  const auto report = Verify(Parse(kBefore), Parse(kAfter), Relation(), options);
+  const auto report = Verify(ModelOfText(kBefore), ModelOfText(kAfter), Relation(), options);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->verdict, VerdictKind::kEqual) << report->reason;
   for (const char* name :
@@ -407,7 +371,8 @@ TEST(VerifyTest, ControlThatIsNotDetected) {
   };
   VerifyOptions options;
   options.proof = false;
-  const auto unproved = Verify(Parse(zeros(kBefore)), Parse(zeros(kAfter)), Relation(), options);
+  const auto unproved =
+      Verify(ModelOfText(zeros(kBefore)), ModelOfText(zeros(kAfter)), Relation(), options);
   ASSERT_TRUE(unproved.ok()) << unproved.status();
   ExpectInconclusive(*unproved, "KV407", "not detected");
   // What no plan tells, the proof tells.
@@ -424,7 +389,8 @@ TEST(VerifyTest, OutputsThatHardlyTellWhatIsInACache) {
   };
   VerifyOptions options;
   options.controls = false;
-  const auto report = Verify(Parse(faint(kBefore)), Parse(faint(kAfter)), Relation(), options);
+  const auto report =
+      Verify(ModelOfText(faint(kBefore)), ModelOfText(faint(kAfter)), Relation(), options);
   ASSERT_TRUE(report.ok()) << report.status();
   ExpectInconclusive(*report, "KV408", "slot");
 }

@@ -3,14 +3,14 @@
 #include <memory>
 
 #include "absl/strings/str_replace.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "onnxio/model/model.h"
 
 namespace kvlift {
-namespace {
 
-Model Parse(const std::string& text) {
+Model ModelOfText(const std::string& text) {
   auto proto = ParseModelText(text);
   EXPECT_TRUE(proto.ok()) << proto.status() << text;
   Model model;
@@ -18,11 +18,9 @@ Model Parse(const std::string& text) {
   return model;
 }
 
-}  // namespace
-
 VerifyReport VerdictOn(const std::string& before, const std::string& after,
                        const Manifest& relation) {
-  const Model source = Parse(before), converted = Parse(after);
+  const Model source = ModelOfText(before), converted = ModelOfText(after);
   if (source.proto == nullptr || converted.proto == nullptr) return {};
   const auto report = Verify(source, converted, relation, {});
   EXPECT_TRUE(report.ok()) << report.status();
@@ -66,6 +64,29 @@ Manifest RelationOf(const std::vector<CacheEnds>& caches, const std::vector<std:
   }
   for (const std::string& name : inputs) m.inputs.push_back({name, SameInput{}});
   for (const std::string& name : outputs) m.outputs.push_back({name, SameOutput{}});
+  return m;
+}
+
+Manifest OneLayerRelation(const std::vector<std::string>& same) {
+  Manifest m;
+  for (const CacheRole role : {CacheRole::kKey, CacheRole::kValue}) {
+    const std::string word(WordOf(role)), letter = word.substr(0, 1);
+    ManifestCache c;
+    c.id = "0." + word;
+    c.role = role;
+    c.input = "p" + letter;
+    c.output = "n" + letter;
+    c.dtype = "float32";
+    c.layout = "BNSD";
+    c.alias = CacheAlias::kSafe;
+    c.source = {c.input, c.output, UpdateKind::kConcat, "BNSD", 2, true, {}};
+    m.caches.push_back(c);
+    m.inputs.push_back({c.input, CacheInput{c.id}});
+    m.outputs.push_back({c.output, CacheOutput{c.id}});
+  }
+  for (const std::string& name : same) m.inputs.push_back({name, SameInput{}});
+  AddControl(&m);
+  m.outputs.push_back({"logits", SameOutput{}});
   return m;
 }
 

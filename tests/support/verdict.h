@@ -9,6 +9,9 @@
 
 namespace kvlift {
 
+// Fails the test if the text is not a model.
+Model ModelOfText(const std::string& text);
+
 VerifyReport VerdictOn(const std::string& before, const std::string& after,
                        const Manifest& relation);
 // Returns the reason, the plans, and the mutants that were not detected, for messages of tests.
@@ -25,6 +28,10 @@ struct CacheEnds {
 };
 Manifest RelationOf(const std::vector<CacheEnds>& caches, const std::vector<std::string>& inputs,
                     const std::vector<std::string>& outputs);
+// Returns the relation of a source that appends to caches [B, N, P, D] of float32, pk and pv, by
+// Concat and returns them as nk and nv, to a model that writes buffers of these names at the
+// control input `at`. Both have the inputs `same` and the output logits.
+Manifest OneLayerRelation(const std::vector<std::string>& same);
 // Adds the control input `at`, which holds P of each sequence.
 void AddControl(Manifest* relation);
 

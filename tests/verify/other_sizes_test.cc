@@ -1,17 +1,16 @@
 // LIBS: verify
+// SRCS: support/verdict.cc
 // Wrong models that differ only at sizes which small steps do not have.
 
 #include <algorithm>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_replace.h"
 #include "contract/manifest.h"
-#include "contract/words.h"
 #include "gtest/gtest.h"
 #include "onnxio/model/model.h"
+#include "support/verdict.h"
 #include "verify/judge/verify.h"
 #include "verify/steps/thresholds.h"
 
@@ -37,17 +36,9 @@ constexpr char kEnd[] = R"(
   logits = Add (y_3, length)
 })";
 
-Model Parse(const std::string& text) {
-  auto proto = ParseModelText(text);
-  EXPECT_TRUE(proto.ok()) << proto.status();
-  Model model;
-  if (proto.ok()) model.proto = std::make_shared<const onnx::ModelProto>(*std::move(proto));
-  return model;
-}
-
 // `notes` and `marks` have lengths of their own, and the logits count those of `counted`.
 Model Before() {
-  return Parse(std::string(R"(<ir_version: 10, opset_import: ["" : 24]>
+  return ModelOfText(std::string(R"(<ir_version: 10, opset_import: ["" : 24]>
 g (int64[B,S] ids, float[B,1,P,4] pk, float[B,1,P,4] pv, float[N] notes, float[C] marks)
   => (float[B,S,4] logits, float[B,1,T,4] nk, float[B,1,T,4] nv)
 )") + kNew + R"(
@@ -62,7 +53,7 @@ constexpr char kRows[] = "row = Add (first, place)";
 // `rows` makes `row`, int64 [S] or [B, S], from `place`, the numbers of the new tokens in the step,
 // and `at`; a query sees the slots up to its row.
 Model After(const std::string& rows, const std::string& counted = "notes") {
-  return Parse(std::string(R"(<ir_version: 12, opset_import: ["" : 24]>
+  return ModelOfText(std::string(R"(<ir_version: 12, opset_import: ["" : 24]>
 g (int64[B,S] ids, float[B,1,M,4] pk, float[B,1,M,4] pv, int64[B] at, float[N] notes,
    float[C] marks)
   => (float[B,S,4] logits, float[B,1,M,4] nk, float[B,1,M,4] nv)
@@ -81,32 +72,11 @@ g (int64[B,S] ids, float[B,1,M,4] pk, float[B,1,M,4] pv, int64[B] at, float[N] n
   row_4 = Unsqueeze (row, sides)
   sees = GreaterOrEqual (row_4, column)
   y = Attention (query, nk, nv, sees, , , nonpad)
-  shape = Shape ()" +
-               counted + ")" + kEnd);
+  shape = Shape ()" + counted +
+                     ")" + kEnd);
 }
 
-Manifest Relation() {
-  Manifest m;
-  for (const CacheRole role : {CacheRole::kKey, CacheRole::kValue}) {
-    const std::string word(WordOf(role)), letter = word.substr(0, 1);
-    ManifestCache c;
-    c.id = "0." + word;
-    c.role = role;
-    c.input = "p" + letter;
-    c.output = "n" + letter;
-    c.dtype = "float32";
-    c.layout = "BNSD";
-    c.alias = CacheAlias::kSafe;
-    c.source = {c.input, c.output, UpdateKind::kConcat, "BNSD", 2, true, {}};
-    m.caches.push_back(c);
-    m.inputs.push_back({c.input, CacheInput{c.id}});
-    m.outputs.push_back({c.output, CacheOutput{c.id}});
-  }
-  for (const char* name : {"ids", "notes", "marks"}) m.inputs.push_back({name, SameInput{}});
-  m.inputs.push_back({"at", ControlInput{ControlValue::kPastLength, "int64", {"B"}}});
-  m.outputs.push_back({"logits", SameOutput{}});
-  return m;
-}
+Manifest Relation() { return OneLayerRelation({"ids", "notes", "marks"}); }
 
 // Rows that went through a type, as positions in the buffer or as places in the step.
 std::string PositionsThrough(int type) {
@@ -153,7 +123,7 @@ Model AfterScaledIf(const std::string& what) {
                   " more = Mul (sum, c15) logits = Where (scaled, more, sum)"},
              {"int64[1] one = ",
               "float c15 = {1.5}, float c0 = {0}, int64[1] c7 = {7}, int64[1] one = "}});
-  return Parse(text);
+  return ModelOfText(text);
 }
 
 TEST(OtherSizesTest, LengthsThatNoStepDeterminesAreOfSeveralSizes) {
@@ -180,10 +150,10 @@ TEST(OtherSizesTest, RealNumbersThatAreTheSameInAllStepsHaveEitherSign) {
 
 TEST(ThresholdsTest, CastsCountWhereOneModelHasMoreOfThem) {
   const Model plain = After(kRows), half = After(PositionsThrough(onnx::TensorProto::FLOAT16));
-  EXPECT_EQ(UnmatchedCasts(*plain.proto, *half.proto), std::vector<int64_t>{2049});
-  EXPECT_EQ(UnmatchedCasts(*half.proto, *plain.proto), std::vector<int64_t>{2049});
-  EXPECT_TRUE(UnmatchedCasts(*half.proto, *half.proto).empty());
-  EXPECT_TRUE(UnmatchedNumbers(*plain.proto, *half.proto).empty());
+  EXPECT_EQ(FindUnmatched(*plain.proto, *half.proto).casts, std::vector<int64_t>{2049});
+  EXPECT_EQ(FindUnmatched(*half.proto, *plain.proto).casts, std::vector<int64_t>{2049});
+  EXPECT_TRUE(FindUnmatched(*half.proto, *half.proto).casts.empty());
+  EXPECT_TRUE(FindUnmatched(*plain.proto, *half.proto).numbers.empty());
 }
 
 }  // namespace

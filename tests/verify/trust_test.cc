@@ -1,5 +1,5 @@
 // LIBS: rewrites verify
-// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc support/verdict.cc
 // Ways in which wrong models were called equal, by the cause: each test is named after a row of the
 // table of causes, and breaks a right pair in one way that no fixed plan of small sizes shows.
 #include <algorithm>
@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/strings/str_replace.h"
-#include "contract/words.h"
 #include "gtest/gtest.h"
 #include "support/case_file.h"
 #include "support/models.h"
+#include "support/verdict.h"
 #include "verify/controls/trees.h"
 #include "verify/judge/verify.h"
 #include "verify/steps/thresholds.h"
@@ -78,45 +78,11 @@ g (int64[B,S] ids, int64[B,S] pos, float[B,1,S,T] bias, float[B,2,M,4] pk, float
 )" + kEnd;
 }
 
-std::string With(const std::string& text, const std::string& from, const std::string& to) {
-  EXPECT_NE(text.find(from), std::string::npos) << from;
-  return absl::StrReplaceAll(text, {{from, to}});
-}
-
-Manifest Relation() {
-  Manifest m;
-  for (const CacheRole role : {CacheRole::kKey, CacheRole::kValue}) {
-    const std::string word(WordOf(role)), letter = word.substr(0, 1);
-    ManifestCache c;
-    c.id = "0." + word;
-    c.role = role;
-    c.input = "p" + letter;
-    c.output = "n" + letter;
-    c.dtype = "float32";
-    c.layout = "BNSD";
-    c.alias = CacheAlias::kSafe;
-    c.source = {c.input, c.output, UpdateKind::kConcat, "BNSD", 2, true, {}};
-    m.caches.push_back(c);
-    m.inputs.push_back({c.input, CacheInput{c.id}});
-    m.outputs.push_back({c.output, CacheOutput{c.id}});
-  }
-  for (const char* name : {"ids", "pos", "bias"}) m.inputs.push_back({name, SameInput{}});
-  m.inputs.push_back({"at", ControlInput{ControlValue::kPastLength, "int64", {"B"}}});
-  m.outputs.push_back({"logits", SameOutput{}});
-  return m;
-}
-
-Model Parse(const std::string& text) {
-  auto proto = ParseModelText(text);
-  EXPECT_TRUE(proto.ok()) << proto.status();
-  Model model;
-  if (proto.ok()) model.proto = std::make_shared<const onnx::ModelProto>(*std::move(proto));
-  return model;
-}
+Manifest Relation() { return OneLayerRelation({"ids", "pos", "bias"}); }
 
 VerifyReport Judge(const std::string& before, const std::string& after,
                    const Manifest& relation = Relation(), const VerifyOptions& options = {}) {
-  const auto report = Verify(Parse(before), Parse(after), relation, options);
+  const auto report = Verify(ModelOfText(before), ModelOfText(after), relation, options);
   EXPECT_TRUE(report.ok()) << report.status();
   return report.ok() ? *report : VerifyReport{};
 }
@@ -368,7 +334,7 @@ TEST(TrustTest, Row12ThresholdsDirectThePlans) {
                 "plain = Reshape (y4, flat) twice = Add (plain, plain) much = Equal (news, c37) "
                 "logits = Where (much, twice, plain)"),
            "int64[1] one = {1}", "int64[1] c37 = {37}, int64[1] one = {1}");
-  EXPECT_EQ(UnmatchedNumbers(*Parse(Before()).proto, *Parse(after).proto),
+  EXPECT_EQ(FindUnmatched(*ModelOfText(Before()).proto, *ModelOfText(after).proto).numbers,
             std::vector<int64_t>{37});
   ExpectToldBy("around 37 new tokens", Judge(Before(), after));
 }

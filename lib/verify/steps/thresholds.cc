@@ -185,22 +185,15 @@ class Collector {
 
 }  // namespace
 
-std::vector<int64_t> UnmatchedNumbers(const onnx::ModelProto& before,
-                                      const onnx::ModelProto& after) {
+Unmatched FindUnmatched(const onnx::ModelProto& before, const onnx::ModelProto& after) {
   const Collector a(before), b(after);
-  std::vector<int64_t> unmatched;
+  Unmatched unmatched;
   std::set_symmetric_difference(a.numbers().begin(), a.numbers().end(), b.numbers().begin(),
-                                b.numbers().end(), std::back_inserter(unmatched));
-  return unmatched;
-}
-
-std::vector<int64_t> UnmatchedCasts(const onnx::ModelProto& before, const onnx::ModelProto& after) {
-  const Collector a(before), b(after);
+                                b.numbers().end(), std::back_inserter(unmatched.numbers));
   std::map<int64_t, int> more = b.casts();
   for (const auto& [lost, count] : a.casts()) more[lost] -= count;
-  std::vector<int64_t> unmatched;
   for (const auto& [lost, count] : more) {
-    if (count != 0) unmatched.push_back(lost);
+    if (count != 0) unmatched.casts.push_back(lost);
   }
   return unmatched;
 }

@@ -231,19 +231,20 @@ def run(ray: Any, flags: argparse.Namespace, options: List[str]) -> int:
         models = remote_models(source)
         if models == []:
             raise RemoteError(f"{source}: there are no models")
-        if models is not None:
-            source = write_list(flags, models)
     except RemoteError as error:
         print(f"kvlift: {error}", file=sys.stderr)
         return 3
-    except OSError as error:
-        print(f"kvlift: {flags.output}: {error.strerror}", file=sys.stderr)
-        return 5
     try:
         ray.init(address=None if flags.ray == "local" else flags.ray, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
         print(f"kvlift: {flags.ray}: no Ray cluster: {str(error).splitlines()[0]}", file=sys.stderr)
         return 3
+    try:
+        if models is not None:
+            source = write_list(flags, models)
+    except OSError as error:
+        print(f"kvlift: {flags.output}: {error.strerror}", file=sys.stderr)
+        return 5
     drop_other_parts(flags)
     needs = {"num_cpus": flags.jobs * flags.threads, "max_retries": RETRIES}
     if flags.memory is not None:
