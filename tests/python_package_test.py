@@ -12,6 +12,8 @@ import sys
 import tempfile
 import unittest
 
+import onnx
+
 ROOT = os.environ["KVLIFT_ROOT"]
 BUILD = os.path.dirname(os.path.dirname(os.environ["KVLIFT"]))
 MODELS = os.path.join(ROOT, "testdata", "models")
@@ -55,9 +57,13 @@ class PackageTest(unittest.TestCase):
             self.assertNotIn("numpy", listed)
             environment = {key: value for key, value in os.environ.items()
                            if not key.startswith("PYTHON")}
+            external = os.path.join(folder, "external", "model.onnx")
+            os.mkdir(os.path.dirname(external))
+            onnx.save(onnx.load(os.path.join(MODELS, "llama_optimum", "model.onnx")), external,
+                      save_as_external_data=True, location="weights.bin")
             print(run(python, "-m", "unittest", "-v", "python_package_cases", timeout=600,
                       cwd=os.path.join(ROOT, "tests", "support"),
-                      env={**environment, "KVLIFT_MODELS": MODELS,
+                      env={**environment, "KVLIFT_MODELS": MODELS, "KVLIFT_EXTERNAL": external,
                            "PYTHONDONTWRITEBYTECODE": "1"}))
             with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
                 [example] = re.findall(r"```python\n(.*?)```", file.read(), re.DOTALL)

@@ -444,6 +444,29 @@ class RecordTest(unittest.TestCase):
         code, out, _ = replayed(record, "--plan", "decode", runtime=SpoiltRuntime(Session))
         self.assertEqual(code, 1, out)
 
+    def test_no_decision_makes_numbers_that_are_not_finite(self):
+        record = self.copy()
+        path = record / "record.json"
+        path.write_text(path.read_text().replace('"doubtful": []', '"doubtful": ["logits"]'))
+
+        class Session(SpoiltSession):
+            number = np.nan
+
+            def run_with_iobinding(self, binding):
+                self.session.run_with_iobinding(binding)
+                names = [o.name for o in self.session.get_outputs()]
+                value = binding.get_outputs()[names.index(self.spoilt)]
+                array = np.array(value.numpy(), copy=True)
+                array.reshape(-1)[0] = self.number
+                value.update_inplace(array)
+
+        for number in (np.nan, np.inf):
+            with self.subTest(number):
+                Session.number = number
+                code, out, _ = replayed(record, "--plan", "decode", runtime=SpoiltRuntime(Session))
+                self.assertEqual(code, 1, out)
+                self.assertIn("verdict: different", out)
+
     def test_without_onnx(self):
         with unittest.mock.patch.dict(sys.modules, {"onnx": None}):
             code, out, _ = replayed(self.record, "--plan", "decode", runtime=SpoiltRuntime())

@@ -2,6 +2,7 @@
 // SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Differences that show only at sizes, bits or versions that no step of a test has: none of them
 // may be called proved.
+#include <algorithm>
 #include <string>
 
 #include "ir/operators/operator_changes.h"
@@ -56,6 +57,51 @@ TEST(Attributes, HeadCountsOfRankFourAreThoseOfTheOperands) {
   };
   EXPECT_EQ(Unproved(ProofOfPair(kCase, {}, heads(4))), "");
   EXPECT_NE(Unproved(ProofOfPair(kCase, {}, heads(2))), "");
+}
+
+// One node may make the presents of two caches: each has its facts. Beyond 100000 tokens the keys
+// are other numbers.
+TEST(Caches, OneNodeThatMakesTwoPresentsIsProvedForBoth) {
+  const auto with = [](const std::string& keys) {
+    return TextChanges{
+        {kConstants, std::string(kConstants) + " int64[1] far = {100000},"},
+        {"present_k = TensorScatter", "kept_k = TensorScatter"},
+        {"present_v = TensorScatter", "kept_v = TensorScatter"},
+        {"Slice (present_k,", "Slice (kept_k,"},
+        {"Slice (present_v,", "Slice (kept_v,"},
+        {kLast, std::string(kLast) +
+                    "\nlongest = ReduceMax (write_indices)\nis_far = Greater (longest, far)\n"
+                    "more = Cast <to: int = 1> (is_far)\nwrong_k = Add (kept_k, more)\n"
+                    "both = Concat <axis: int = 1> (" +
+                    keys +
+                    ", kept_v)\n"
+                    "present_k, present_v = Split <axis: int = 1, num_outputs: int = 2> (both)"}};
+  };
+  const auto about = [](const Proof& proof, const std::string& cache) {
+    return std::any_of(proof.facts.begin(), proof.facts.end(),
+                       [&](const ProofFact& fact) { return fact.about == cache; });
+  };
+  for (const char* keys : {"kept_k", "wrong_k"}) {
+    const Proof proof = ProofOfPair(kCase, {}, with(keys));
+    EXPECT_TRUE(about(proof, "0.key") && about(proof, "0.value")) << keys;
+    EXPECT_EQ(Unproved(proof).empty(), keys == std::string("kept_k")) << Unproved(proof);
+  }
+}
+
+// No node makes a present that is a constant.
+TEST(Caches, APresentThatNoNodeMakesIsNotProved) {
+  const Proof proof =
+      ProofOfPair(kCase, {},
+                  {{kConstants, std::string(kConstants) + " float[1,2,4,4] present_k = {" +
+                                    [] {
+                                      std::string zeros = "0";
+                                      for (int k = 1; k < 32; ++k) zeros += ", 0";
+                                      return zeros;
+                                    }() +
+                                    "},"},
+                   {"present_k = TensorScatter", "kept_k = TensorScatter"},
+                   {"Slice (present_k,", "Slice (kept_k,"}});
+  EXPECT_NE(Unproved(proof), "");
 }
 
 // Attention refuses a mask that has more columns than there are keys, so that no step would run.

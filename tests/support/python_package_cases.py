@@ -1,6 +1,6 @@
 """Tests of the installed package; python_package_test.py runs them in a separate environment.
 
-Environment: KVLIFT_MODELS, the bundled models.
+Environment: KVLIFT_MODELS, the bundled models; KVLIFT_EXTERNAL, a model with external data.
 """
 import inspect
 import json
@@ -22,6 +22,7 @@ MODELS = pathlib.Path(os.environ["KVLIFT_MODELS"])
 LLAMA = MODELS / "llama_optimum" / "model.onnx"
 GPT2 = MODELS / "gpt2_optimum" / "model.onnx"
 REFUSED = MODELS / "neg_concat_reversed_ts" / "model.onnx"
+EXTERNAL = pathlib.Path(os.environ["KVLIFT_EXTERNAL"])
 GQA = MODELS / "llama_genai_gqa" / "model.onnx"
 
 
@@ -42,6 +43,23 @@ class Load(unittest.TestCase):
             self.assertTrue(raised.exception.code.startswith(code), raised.exception.code)
         with self.assertRaises(TypeError):
             kvlift.load(7)
+
+    def test_any_name_that_the_system_takes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            odd = os.path.join(folder, os.fsdecode(b"\xff\xe9.onnx"))
+            shutil.copy(LLAMA, odd)
+            model = kvlift.load(odd)
+            self.assertEqual(model.path, odd)
+            out = os.path.join(folder, os.fsdecode(b"\xfe.onnx"))
+            self.assertIn(out, kvlift.convert(model).save(out))
+            self.assertTrue(kvlift.verify(odd, out))
+
+    def test_a_null_character_ends_no_name(self):
+        for call in (lambda: kvlift.load(f"{LLAMA}\0.txt"),
+                     lambda: kvlift.load(LLAMA.read_bytes(), data_dir="a\0b"),
+                     lambda: kvlift.check(LLAMA, manifest="a\0b")):
+            with self.assertRaises(kvlift.Error):
+                call()
 
 
 class Program(unittest.TestCase):
@@ -113,6 +131,22 @@ class Pipelines(unittest.TestCase):
         with self.assertRaises(kvlift.Error):
             kvlift.optimum.convert_export(self.folder, files=["other.onnx", "model.onnx"])
         self.assertEqual(len(list(self.folder.iterdir())), 2)
+
+    def test_nothing_is_written_beside_what_exists(self):
+        (self.folder / "model.onnx").write_bytes(LLAMA.read_bytes())
+        (self.folder / "other.onnx").write_bytes(GPT2.read_bytes())
+        (self.folder / "other_kvlift.kv.json").write_text("mine")
+        before = sorted(self.folder.iterdir())
+        with self.assertRaisesRegex(kvlift.Error, "other_kvlift.kv.json exists"):
+            kvlift.optimum.convert_export(self.folder, files=["model.onnx", "other.onnx"])
+        self.assertEqual(sorted(self.folder.iterdir()), before)
+
+    def test_files_lie_in_the_folder(self):
+        (self.folder / "in").mkdir()
+        (self.folder / "model.onnx").write_bytes(LLAMA.read_bytes())
+        for name in ("../model.onnx", str(self.folder / "model.onnx")):
+            with self.assertRaisesRegex(kvlift.Error, "is no name in the folder"):
+                kvlift.optimum.convert_export(self.folder / "in", files=[name])
 
     def test_a_folder_without_decoders(self):
         (self.folder / "encoder.onnx").write_bytes(b"")
@@ -222,10 +256,17 @@ class Convert(unittest.TestCase):
         self.assertEqual(len(groups), 2)
         options = {name.replace("-", "_") for group in groups
                    for name in re.findall(r"^  (?:-\w, )?--([a-z-]+)", group, re.M)}
-        elsewhere = {"help", "help_all", "output", "external", "verify", "weights", "report", "dry_run",
-                     "force"}
-        known = set(inspect.signature(kvlift.convert).parameters)
+        elsewhere = {"help", "help_all", "output", "verify", "report"}
+        known = {name for function in (kvlift.convert, kvlift.Conversion.save,
+                                       kvlift.Conversion.verify)
+                 for name in inspect.signature(function).parameters}
         self.assertEqual(options - elsewhere - known, set())
+
+    def test_one_pattern_is_no_list_of_letters(self):
+        for only in ("*.0.*", ["*.0.*"]):
+            result = kvlift.convert(LLAMA, only=only, allow_partial=True)
+            self.assertEqual([c["id"] for c in result.caches if c["converted"]],
+                             ["0.key", "0.value"])
 
     def test_the_result_outlives_its_source(self):
         model = kvlift.convert(kvlift.load(LLAMA.read_bytes())).model
@@ -243,13 +284,57 @@ class Convert(unittest.TestCase):
             self.assertEqual(out.read_bytes(), result.model.to_bytes())
             with self.assertRaises(kvlift.Error):
                 result.save(out)
+            self.assertEqual(result.save(out, force=True, dry_run=True),
+                             [str(out.parent / name) for name in names])
             result.save(out, force=True)
             with self.assertRaises(kvlift.Error):
                 kvlift.convert(out).save(out, force=True)
             self.assertTrue(kvlift.verify(LLAMA, out))
 
 
+    def test_external_data(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            (folder / "out").mkdir()
+            shutil.copytree(EXTERNAL.parent, folder / "in")
+            source = folder / "in" / EXTERNAL.name
+            result = kvlift.convert(source)
+            out = folder / "out" / "model.onnx"
+            with self.assertRaisesRegex(kvlift.Error, "would lie outside"):
+                result.save(out, external="keep")
+            with self.assertRaisesRegex(kvlift.Error, "unknown word 'some'"):
+                result.save(out, external="some")
+            self.assertEqual(list(out.parent.iterdir()), [])
+            self.assertEqual(len(result.save(out)), 3)
+            beside = folder / "in" / "made.onnx"
+            self.assertEqual(len(result.save(beside, dry_run=True)), 2)
+            self.assertEqual(len(result.save(beside, external="copy", dry_run=True)), 3)
+            self.assertTrue(kvlift.verify(source, out))
+
+
 class Verify(unittest.TestCase):
+    def test_a_model_is_equal_to_itself(self):
+        for model in (LLAMA, GPT2):
+            verdict = kvlift.verify(model, model)
+            self.assertEqual(verdict.kind, "equal", verdict.reason)
+
+    def test_numbers_outside_their_range(self):
+        result = kvlift.convert(LLAMA)
+        for options in ({"seed": -1}, {"seed": 2**70}, {"threads": -3}, {"threads": 10**6}):
+            for call in (lambda o: kvlift.verify(LLAMA, result.model, manifest=result.manifest, **o),
+                         lambda o: result.verify(**o)):
+                with self.assertRaisesRegex(kvlift.Error, f"{next(iter(options))}: needs a number"):
+                    call(options)
+
+    def test_manifests_that_cannot_be_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            binary = pathlib.Path(folder) / "binary.json"
+            binary.write_bytes(b"\xff\xfe")
+            for manifest in ("nope.json", folder, binary):
+                with self.assertRaises(kvlift.Error) as raised:
+                    kvlift.verify(LLAMA, LLAMA, manifest=manifest)
+                self.assertEqual(raised.exception.code, "KV033")
+
     def test_different_is_false(self):
         other = kvlift.convert(LLAMA)
         broken = json.loads(json.dumps(other.manifest))

@@ -213,6 +213,24 @@ TEST(TrustTest, Row11AnInputIsDroppedOrFed) {
   EXPECT_EQ(report.reason, "KV403 the relation both drops and feeds bias");
 }
 
+TEST(TrustTest, Row11EachInputAndOutputHasOnePlace) {
+  const auto reason = [](const std::function<void(Manifest*)>& change) {
+    Manifest relation = Relation();
+    change(&relation);
+    return Judge(Before(), After(), relation).reason;
+  };
+  EXPECT_EQ(reason([](Manifest* m) { m->inputs.push_back({"ids"}); }),
+            "KV403 the input ids has two places in the relation");
+  EXPECT_EQ(reason([](Manifest* m) { m->outputs.push_back(m->outputs[0]); }),
+            "KV403 the output y has two places in the relation");
+  EXPECT_EQ(reason([](Manifest* m) {
+              for (ManifestInput& input : m->inputs) {
+                if (input.name == "pk") input.as = SameInput();
+              }
+            }),
+            "KV403 no input of the relation is that of the cache 0.key");
+}
+
 TEST(TrustTest, Row11ZerosThatAreRequiredAreCalledZeros) {
   Manifest relation = Relation();
   for (ManifestInput& input : relation.inputs) {

@@ -123,7 +123,9 @@ struct Program {
       chosen = [this, flags, function] {
         io.color = ChoiceOf(flags->common.color);
         io.progress = ProgressOf(io, flags->common);
-        return function(*flags, io);
+        const int code = function(*flags, io);
+        if (flags->common.json && !io.told->results) PrintErrorDocument(io, code);
+        return code;
       };
     });
     return command;
@@ -219,7 +221,7 @@ struct Program {
     c->add_option("model", check.models, "Models")->required();
     c->add_option("--target", check.target, "Also by the rules of a runtime")
         ->check(OneOf({"spec", "ort", "genai", "genai-static", "tensorrt", "portable"}));
-    c->add_option("--format", check.format, "Output format")->check(OneOf(kFormats));
+    AddFormat(c, "Output format", kFormats, &check.format, &check.common);
     AddSave(c, &check.save, kFormats);
     c->add_option("--select", check.select, "Only these codes")->delimiter(',')->check(BeginsCode);
     c->add_option("--ignore", check.ignore, "Not these codes")->delimiter(',')->check(BeginsCode);
@@ -250,7 +252,7 @@ struct Program {
     c->add_option("--explorer", verify.explorer,
                   "File for Model Explorer: how far the values of each node are apart")
         ->check(FileName());
-    c->add_option("--format", verify.format, "Output format")->check(OneOf(kFormats));
+    AddFormat(c, "Output format", kFormats, &verify.format, &verify.common);
     AddSave(c, &verify.save, VerifyDocumentFormats());
     c->add_flag("--force", verify.force, "Overwrite existing outputs");
   }
@@ -305,7 +307,7 @@ struct Program {
     c->add_option("--new-tokens", bench.new_tokens, "Tokens per step");
     c->add_option("--repetitions", bench.repetitions, "Rounds");
     c->add_flag("--no-pack", bench.no_pack, "Read weights as they are: loads at once, runs slower");
-    c->add_option("--format", bench.format, "Output format")->check(OneOf({"md", "csv", "json"}));
+    AddFormat(c, "Output format", {"md", "csv", "json"}, &bench.format, &bench.common);
   }
 
   void AddReport() {
@@ -455,6 +457,7 @@ int Run(const std::vector<std::string>& args, Io io) {
     const std::string meant = MeantWord(program.app, args);
     if (!meant.empty()) io.err << fmt::format("did you mean '{}'?\n", meant);
     io.err << "Run kvlift --help, or kvlift COMMAND --help.\n";
+    if (AsksForJson(args)) PrintErrorDocument(io, kUsage);
     return kUsage;
   }
   return program.chosen ? program.chosen() : int{kUsage};

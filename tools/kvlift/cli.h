@@ -40,6 +40,12 @@ struct CommonFlags {
   // Limits and external data.
 };
 
+// What a command has written so far. It decides which document --json ends with.
+struct Told {
+  bool results = false;                // something went to stdout
+  nlohmann::ordered_json errors = {};  // entries of "errors" in error.schema.json; null: none
+};
+
 // The streams of a command: results go to `out`, everything else to `err`.
 struct Io {
   std::ostream& out;
@@ -47,10 +53,13 @@ struct Io {
   ColorChoice color = ColorChoice::kAuto;
   std::shared_ptr<Progress> progress = nullptr;
   std::vector<std::string> args = {};  // the command line
+  std::shared_ptr<Told> told = std::make_shared<Told>();
 
   // Shows what the command is doing on the progress line.
   void Say(std::string what) const;
-  // Returns `out`, after removing the progress line.
+  // Removes the progress line, until the next Say.
+  void StopProgress() const;
+  // Returns `out`, after removing the progress line. The caller writes to it.
   std::ostream& Results() const;
   // Return the style of text on each stream; only the streams of the process itself can be
   // terminals.
@@ -64,6 +73,9 @@ CLI::Validator AboveZero();
 CLI::Validator NotBelowZero();
 // Adds --json, --quiet, --verbose, --color and --threads.
 void AddOutputFlags(CLI::App* app, CommonFlags* flags);
+// Adds --format, whose value "json" is --json by another name.
+void AddFormat(CLI::App* app, std::string help, std::vector<std::string> formats,
+               std::string* format, CommonFlags* flags);
 // Adds the flags about external data and limits.
 void AddReadingFlags(CLI::App* app, CommonFlags* flags);
 
@@ -84,6 +96,13 @@ std::optional<Model> Load(Io& io, const std::string& path, const CommonFlags& fl
 std::string JsonText(const nlohmann::ordered_json& json);
 // Writes one JSON document to out.
 void PrintJson(Io& io, const nlohmann::ordered_json& json);
+
+// Returns true if a command line asks for JSON, even if it is wrong otherwise. args[0] is the
+// program's name; options behind "--" are those of another command.
+bool AsksForJson(const std::vector<std::string>& args);
+// Writes the document of a command that ended without results (docs/schema/error.schema.json), with
+// what it complained about.
+void PrintErrorDocument(Io& io, int exit_code);
 
 // Returns why the program would refuse a command line as wrong usage; empty if it would run. It
 // runs nothing. args[0] is the program's name.

@@ -1,5 +1,6 @@
 // The flags that many commands share.
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "exec/memory/budget.h"
@@ -40,6 +41,13 @@ void AddOutputFlags(CLI::App* app, CommonFlags* flags) {
   app->add_option("--threads", flags->threads, "Threads; 0: as the machine has")
       ->check(CLI::Range(0, 1024))
       ->group(kCommon);
+}
+
+void AddFormat(CLI::App* app, std::string help, std::vector<std::string> formats,
+               std::string* format, CommonFlags* flags) {
+  app->add_option("--format", *format, std::move(help))
+      ->check(CLI::IsMember(std::move(formats)))
+      ->each([flags](const std::string& word) { flags->json = flags->json || word == "json"; });
 }
 
 void AddReadingFlags(CLI::App* app, CommonFlags* flags) {

@@ -1,9 +1,11 @@
 // What all commands print and load: the streams, messages, models and JSON.
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "base/coded.h"
 #include "base/escape.h"
 #include "base/findings.h"
@@ -26,14 +28,30 @@ const FindingInfo* FindingAtEnd(std::string_view message) {
   return FindFinding(message.substr(open + 1, message.size() - open - 2));
 }
 
+// Returns an entry of "errors" in docs/schema/error.schema.json. info: the finding whose code ends
+// the message; null if there is none.
+nlohmann::ordered_json ErrorEntry(std::string_view what, std::string_view message,
+                                  const FindingInfo* info) {
+  std::string text = fmt::format("{}{}{}", what, what.empty() ? "" : ": ", message);
+  if (info == nullptr) return {{"code", nullptr}, {"text", Shorten(text, kMaxMessageBytes)}};
+  text.resize(text.rfind('['));
+  absl::StripTrailingAsciiWhitespace(&text);
+  return {{"code", info->code}, {"text", Shorten(text, kMaxMessageBytes)}};
+}
+
 }  // namespace
 
 void Io::Say(std::string what) const {
   if (progress != nullptr) progress->Say(std::move(what));
 }
 
-std::ostream& Io::Results() const {
+void Io::StopProgress() const {
   if (progress != nullptr) progress->Stop();
+}
+
+std::ostream& Io::Results() const {
+  StopProgress();
+  told->results = true;
   return out;
 }
 
@@ -42,12 +60,13 @@ Style Io::OutStyle() const { return StyleOf(&out == &std::cout ? STDOUT_FILENO :
 Style Io::ErrStyle() const { return StyleOf(&err == &std::cerr ? STDERR_FILENO : -1, color); }
 
 void Complain(Io& io, std::string_view what, std::string_view message) {
-  if (io.progress != nullptr) io.progress->Stop();
+  io.StopProgress();
   const Style style = io.ErrStyle();
   io.err << style.Paint(Tone::kBad, "kvlift:") << " " << EscapeTerminal(what)
          << (what.empty() ? "" : ": ") << Shorten(EscapeTerminal(message), kMaxMessageBytes)
          << "\n";
   const FindingInfo* info = FindingAtEnd(message);
+  io.told->errors.push_back(ErrorEntry(what, message, info));
   if (info == nullptr) return;
   io.err << style.Paint(Tone::kFaint, "  why: ") << info->why << "\n"
          << style.Paint(Tone::kFaint, "  do:  ") << info->remedy << "\n";
@@ -85,5 +104,19 @@ std::string JsonText(const nlohmann::ordered_json& json) {
 }
 
 void PrintJson(Io& io, const nlohmann::ordered_json& json) { io.Results() << JsonText(json); }
+
+bool AsksForJson(const std::vector<std::string>& args) {
+  const auto end = std::find(args.begin(), args.end(), "--");
+  return std::find(args.begin(), end, "--json") != end;
+}
+
+void PrintErrorDocument(Io& io, int exit_code) {
+  nlohmann::ordered_json document = {{"schema", "kvlift/error/1"}, {"command", nullptr}};
+  if (io.args.size() > 1) document["command"] = io.args[1];
+  document["exit_code"] = exit_code;
+  document["errors"] = nlohmann::ordered_json::array();
+  for (const nlohmann::ordered_json& error : io.told->errors) document["errors"].push_back(error);
+  PrintJson(io, document);
+}
 
 }  // namespace kvlift::cli

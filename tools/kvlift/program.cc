@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "base/escape.h"
 #include "base/memory_cap.h"
+#include "fmt/format.h"
 #include "kvlift/cli.h"
 #include "onnxio/files/cleanup.h"
 
@@ -44,19 +44,24 @@ int Program(const std::vector<std::string>& words) {
   CleanUpOnSignals();
   // A run reads no file but those of its arguments.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
+  Io io{std::cout, std::cerr};
+  io.args = words;
+  const auto fail = [&](const std::string& message) {
+    Complain(io, "", message);
+    if (AsksForJson(words) && !io.told->results) PrintErrorDocument(io, kInternal);
+    return int{kInternal};
+  };
   try {
-    const int code = Run(words, {std::cout, std::cerr});
+    const int code = Run(words, io);
     std::cout.flush();
     if (std::cout) return code;
     if (ReaderHasGone()) return AfterClosedPipe(code);
     std::cerr << "kvlift: stdout: cannot be written\n";
     return code == kDone ? int{kUnwritable} : code;
   } catch (const std::bad_alloc&) {
-    std::cerr << "kvlift: out of memory\n";
-    return kInternal;
+    return fail("out of memory");
   } catch (const std::exception& error) {
-    std::cerr << "kvlift: internal error: " << EscapeTerminal(error.what()) << "\n";
-    return kInternal;
+    return fail(fmt::format("internal error: {}", error.what()));
   }
 }
 

@@ -69,24 +69,37 @@ std::string Text(const ordered_json& json) {
 
 std::string Verdict(const VerifyReport& report) { return Text(cli::VerifyDocument(report)); }
 
-LoadOptions HowToLoad(std::vector<std::string> data_folders, bool trust_links) {
+// A path as the bytes that the system takes, which may be no valid UTF-8.
+std::string PathOf(const nb::bytes& path) { return {path.c_str(), path.size()}; }
+
+// Returns a path as Python's str (os.fsdecode).
+nb::str TextOfPath(const std::string& path) {
+  return nb::steal<nb::str>(
+      PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<Py_ssize_t>(path.size())));
+}
+
+LoadOptions HowToLoad(const std::vector<nb::bytes>& data_folders, bool trust_links) {
   LoadOptions options;
-  options.data_folders = std::move(data_folders);
+  for (const nb::bytes& folder : data_folders) options.data_folders.push_back(PathOf(folder));
   options.data.hard_links = trust_links;
   return options;
 }
 
-Model LoadFile(const std::string& path, std::vector<std::string> data_folders, bool trust_links) {
+Model LoadFile(const nb::bytes& path, const std::vector<nb::bytes>& data_folders,
+               bool trust_links) {
+  const std::string file = PathOf(path);
+  const LoadOptions options = HowToLoad(data_folders, trust_links);
   const nb::gil_scoped_release unlocked;
-  return Value(LoadModel(path, HowToLoad(std::move(data_folders), trust_links)));
+  return Value(LoadModel(file, options));
 }
 
-Model LoadBytes(const nb::bytes& bytes, std::vector<std::string> data_folders, bool trust_links) {
+Model LoadBytes(const nb::bytes& bytes, const std::vector<nb::bytes>& data_folders,
+                bool trust_links) {
   std::string text(bytes.c_str(), bytes.size());
+  const LoadOptions options = HowToLoad(data_folders, trust_links);
+  const std::string base = options.data_folders.empty() ? "" : options.data_folders.front();
   const nb::gil_scoped_release unlocked;
-  const std::string base = data_folders.empty() ? "" : data_folders.front();
-  return Value(
-      LoadModelBytes(std::move(text), base, HowToLoad(std::move(data_folders), trust_links)));
+  return Value(LoadModelBytes(std::move(text), base, options));
 }
 
 nb::bytes BytesOf(const Model& model) {
@@ -210,12 +223,27 @@ class Converted {
     return Verdict(report);
   }
 
-  // Writes the files that `convert -o` writes, and returns their names.
-  std::vector<std::string> Save(const std::string& output, bool force) const {
-    const nb::gil_scoped_release unlocked;
+  // Writes the files that `convert -o` writes, and returns their names. dry_run: writes nothing.
+  nb::list Save(const nb::bytes& path, bool force, const std::string& external,
+                bool dry_run) const {
+    const std::string output = PathOf(path);
+    std::vector<std::string> names;
+    {
+      const nb::gil_scoped_release unlocked;
+      names = Write(output, force, Value(cli::ReadExternalMode(external)), dry_run);
+    }
+    nb::list texts;
+    for (const std::string& name : names) texts.append(TextOfPath(name));
+    return texts;
+  }
+
+ private:
+  const Conversion& conversion() const { return converted_->conversion; }
+
+  std::vector<std::string> Write(const std::string& output, bool force, cli::ExternalMode external,
+                                 bool dry_run) const {
     onnx::ModelProto stamped = *Result().proto;
-    auto placed =
-        Value(cli::PlaceExternalData(source_.base_dir, output, cli::ExternalMode::kAuto, &stamped));
+    auto placed = Value(cli::PlaceExternalData(source_.base_dir, output, external, &stamped));
     const ModelImage image = Value(ImageOf(stamped, placed.locations));
     std::vector<OutputFile> files = std::move(placed.files);
     files.push_back({ManifestPathFor(output), ManifestJson()});
@@ -234,12 +262,9 @@ class Converted {
       }
       names.push_back(file.path);
     }
-    Check(WriteFiles(files));
+    if (!dry_run) Check(WriteFiles(files));
     return names;
   }
-
- private:
-  const Conversion& conversion() const { return converted_->conversion; }
 
   Model source_, result_;
   std::shared_ptr<const ProvedConversion> converted_;
@@ -284,7 +309,8 @@ void BindFlags(nb::module_& m) {
       .def_rw("freeze", &ConvertFlags::freeze)
       .def_rw("accept", &ConvertFlags::accept)
       .def_rw("stop_after", &ConvertFlags::stop_after)
-      .def_rw("dump_dir", &ConvertFlags::dump_dir)
+      .def("set_dump_dir",
+           [](ConvertFlags& flags, const nb::bytes& path) { flags.dump_dir = PathOf(path); })
       .def_rw("only", &ConvertFlags::only)
       .def_rw("skip", &ConvertFlags::skip)
       .def_rw("allow_partial", &ConvertFlags::allow_partial);
@@ -326,7 +352,7 @@ NB_MODULE(_native, m) {
   namespace kv = kvlift::python;
   m.attr("version") = kvlift::cli::kVersion;
   nb::class_<kvlift::Model>(m, "Model")
-      .def_ro("path", &kvlift::Model::path)
+      .def_prop_ro("path", [](const kvlift::Model& model) { return kv::TextOfPath(model.path); })
       .def_prop_ro("sha256", &kvlift::Model::Sha256)
       .def("to_bytes", &kv::BytesOf);
   nb::class_<kv::Converted>(m, "Converted")

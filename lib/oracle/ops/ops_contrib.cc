@@ -322,8 +322,11 @@ absl::Status GroupQueryAttention(OpContext& c) {
     for (int64_t s = 0; s < q.tokens; ++s) {
       const int64_t end = lengths[b] + s + 1;
       const int64_t begin = window > 0 ? std::max<int64_t>(0, end - window) : 0;
+      // The operator's text does not say what a query behind the valid keys of a prompt gets.
+      const bool unspecified = end > c.in[5].integers()[b] + 1;
       for (int64_t n = 0; n < heads; ++n) {
         Attend(seen, b, n, s, begin, end, &result);
+        if (unspecified) std::fill(result.begin(), result.end(), Number{0, HUGE_VAL, HUGE_VAL});
         for (int64_t d = 0; d < size; ++d) {
           out.Set(((b * q.tokens + s) * heads + n) * size + d,
                   Approximated(result[d], query.type(), 1));

@@ -55,7 +55,9 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
   for (const ManifestCache& cache : relation.caches) {
     const auto found = pasts_.find(pair_.After(cache.input));
     if (found == pasts_.end()) continue;
-    if (const auto axes = AxesOfLayout(cache.layout); axes.size() != cache.layout.size()) {
+    const auto axes = AxesOfLayout(cache.layout);
+    const bool is_alike = cache.layout == cache.source.layout && cache.source.select.empty();
+    if (axes.size() != cache.layout.size() && !is_alike) {
       const auto sequence = std::find(axes.begin(), axes.end(), "B");
       given.emplace(found->first, sequence - axes.begin());
       continue;
@@ -69,8 +71,8 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
       if (axis < 0 || axis >= static_cast<int>(mine.shape.size())) continue;
       const auto letter = static_cast<size_t>(axis);
       if (cache.layout[letter] == 'B' && sequences == nullptr) sequences = theirs.shape[k];
-      if (k == past.sequence && cache.source.growing) {
-        if (!cache.ring && !cache.grows) AddCapacity(mine.shape[letter]);
+      if (k == past.sequence && cache.source.growing && !cache.grows) {
+        if (!cache.ring) AddCapacity(mine.shape[letter]);
         continue;
       }
       // The source's past may have room for more sequences than a step has; its present has those

@@ -23,8 +23,9 @@ Expr CacheFacts::SourceElement(const ManifestCache& cache, ValueId value, absl::
   return twins_.Normal(forms_.At(value, own, facts), facts);
 }
 
-// Says which extent of the present differs from the past's or, on axes other than that of the rows,
-// from the source's. Empty if none does.
+// Says which extent of the present differs from the past's or from the source's. The rows of a
+// cache that grows are compared with the source's alone, and those of a buffer with its past's
+// alone. Empty if no extent differs.
 std::string CacheFacts::OtherExtents(const ManifestCache& cache) {
   const ValueId present = pair_.After(cache.output), past = pair_.After(cache.input);
   const ValueId theirs = pair_.Before(cache.source.output);
@@ -40,6 +41,7 @@ std::string CacheFacts::OtherExtents(const ManifestCache& cache) {
   std::vector<Expr> extents;
   for (size_t k = 0; k < mine.shape.size(); ++k) {
     extents.push_back(twins_.Extent(mine.shape[k], pool_.Index(0)));
+    if (cache.grows && k == static_cast<size_t>(cache.axis)) continue;
     if (is_same(extents[k], twins_.Extent(old.shape[k], pool_.Index(0)))) continue;
     return fmt::format("the present has {} on axis {} and the past {}", facts_.Text(mine.shape[k]),
                        k, facts_.Text(old.shape[k]));
@@ -50,7 +52,8 @@ std::string CacheFacts::OtherExtents(const ManifestCache& cache) {
   const auto rows = static_cast<size_t>(cache.source.axis);
   if (places.size() != other.shape.size()) return "the present is of another rank";
   for (size_t k = 0; k < places.size(); ++k) {
-    if ((k == rows && cache.source.growing) || places[k]->kind() != sym::Kind::kIndex) continue;
+    const bool is_buffer = cache.source.growing && !cache.grows;
+    if ((k == rows && is_buffer) || places[k]->kind() != sym::Kind::kIndex) continue;
     const auto own = static_cast<size_t>(places[k]->index());
     if (is_same(extents[own], twins_.Normal(other.shape[k], Facts{}))) continue;
     return fmt::format("the present has {} on axis {} and the source's {}",
@@ -59,19 +62,31 @@ std::string CacheFacts::OtherExtents(const ManifestCache& cache) {
   return "";
 }
 
+// Returns true if the source has the node that makes the present, with the same operands, as for an
+// operator whose results are not read element by element.
+bool CacheFacts::IsOfSameNode(const ManifestCache& cache) const {
+  if (cache.layout != cache.source.layout || !cache.source.select.empty()) return false;
+  const ValueId mine = pair_.After(cache.output), theirs = pair_.Before(cache.source.output);
+  return mine != kNoValue && twins_.TwinSameness(mine, theirs) == Sameness::kWhole;
+}
+
 void CacheFacts::Prove(const ManifestCache& cache) {
   const ValueId present = pair_.After(cache.output);
   const sym::Form form = forms_.Of(present);
-  if (!cache.grows) {
-    if (std::string why_not = OtherExtents(cache); !why_not.empty()) {
-      return facts_.Add(
-          cache.id, "has the source's sequences, heads and sizes, and the past's slots", why_not);
-    }
+  if (cache.grows && IsOfSameNode(cache)) {
+    return facts_.Add(cache.id, "every row holds what the source's present holds", "");
+  }
+  if (std::string why_not = OtherExtents(cache); !why_not.empty()) {
+    return facts_.Add(cache.id,
+                      cache.grows
+                          ? "has the source's sequences, heads, sizes and rows"
+                          : "has the source's sequences, heads and sizes, and the past's slots",
+                      why_not);
   }
   if (cache.ring) return ProveRing(cache);
-  const std::string same = cache.source.growing
-                               ? "rows [0, P + S) hold what the source's present holds"
-                               : "every row holds what the source's present holds";
+  const bool fills = cache.source.growing && !cache.grows;  // a buffer behind P + S
+  const std::string same = fills ? "rows [0, P + S) hold what the source's present holds"
+                                 : "every row holds what the source's present holds";
   const std::string rest = "rows from P + S on are the past's own";
   const bool window = cache.source.kind == UpdateKind::kWindow;
   if (window && steps_.window != SourceCase::Window::kNone && twins_.total() != nullptr) {
@@ -79,9 +94,12 @@ void CacheFacts::Prove(const ManifestCache& cache) {
   }
   const bool shifts = cache.source.kind == UpdateKind::kShift;
   if (shifts && twins_.MovedOf(pair_.After(cache.input)) != nullptr) return ProveShift(cache);
-  if (cache.grows || window || shifts || (cache.source.growing && twins_.total() == nullptr)) {
-    facts_.Add(cache.id, same, "rows of the source move or leave");
-    if (cache.source.growing) facts_.Add(cache.id, rest, "rows of the source move or leave");
+  const bool moves = (window || shifts) && !cache.grows;
+  if (moves || (cache.source.growing && twins_.total() == nullptr)) {
+    const char* why_not =
+        moves ? "rows of the source move or leave" : "P and S are not seen in the source's caches";
+    facts_.Add(cache.id, same, why_not);
+    if (fills) facts_.Add(cache.id, rest, why_not);
     return;
   }
   if (!form.known_rank || form.shape.size() != cache.layout.size()) {
@@ -94,11 +112,11 @@ void CacheFacts::Prove(const ManifestCache& cache) {
   std::vector<Expr> at = Indices(form.shape.size());
   const Expr sequence = at[cache.layout.find('B')];
   Facts facts{form.shape};
-  if (cache.source.growing) facts.extents[axis] = twins_.total();
+  if (fills) facts.extents[axis] = twins_.total();
   const Expr mine = twins_.Translate(forms_.At(present, at, facts), sequence, facts);
   const Expr theirs = SourceElement(cache, pair_.Before(cache.source.output), at, facts);
   facts_.AddEqual(cache.id, same, mine, theirs, pool_.True(), facts);
-  if (!cache.source.growing) return;
+  if (!fills) return;
   // From here on index `axis` counts from P + S.
   facts.extents[axis] = nullptr;
   at[axis] = pool_.Add(at[axis], twins_.total());

@@ -31,6 +31,7 @@ class CacheFacts {
 
  private:
   std::string OtherExtents(const ManifestCache& cache);
+  bool IsOfSameNode(const ManifestCache& cache) const;
   void ProveLayers(const ManifestCache& cache, const std::string& same);
   void ProveRing(const ManifestCache& cache);
   void ProveWindow(const ManifestCache& cache);

@@ -39,11 +39,12 @@ using sym::Expr;
 constexpr size_t kMostFreeTried = 8;
 
 // Returns true if sequences have to be shown not to influence each other. They do not have to be if
-// both models run all sequences at once: with one common length, or with the same lengths given to
-// both and fixed buffers.
+// both models run all sequences at once: with one common length, as caches that grow in both models
+// have, or with the same lengths given to both and fixed buffers.
 bool IsForEachSequence(const Manifest& relation) {
-  const bool grows = std::any_of(relation.caches.begin(), relation.caches.end(),
-                                 [](const ManifestCache& cache) { return cache.source.growing; });
+  const bool grows =
+      std::any_of(relation.caches.begin(), relation.caches.end(),
+                  [](const ManifestCache& cache) { return cache.source.growing && !cache.grows; });
   const bool is_told =
       std::any_of(relation.inputs.begin(), relation.inputs.end(),
                   [](const ManifestInput& input) { return AsControl(input) != nullptr; });
@@ -87,11 +88,20 @@ class Prover {
   }
 
   Proof Run(const std::vector<LayerBoundary>& boundaries) {
-    absl::flat_hash_map<NodeId, const ManifestCache*> writes;
+    // One node may make the presents of several caches. Those that no node of the converted model
+    // makes stand under kNoNode.
+    absl::flat_hash_map<NodeId, std::vector<const ManifestCache*>> writes;
     for (const ManifestCache& cache : relation_.caches) {
       const ValueId present = pair_.After(cache.output);
-      if (present != kNoValue) writes[graph_.producer(present)] = &cache;
+      const NodeId maker = present == kNoValue ? kNoNode : graph_.producer(present);
+      writes[maker != kNoNode && pair_.IsOfAfter(maker) ? maker : kNoNode].push_back(&cache);
     }
+    const auto prove_caches = [&](NodeId maker) {
+      for (const ManifestCache* cache : writes[maker]) {
+        StartFactsOf(pair_.Before(cache->source.output));
+        cache_facts_.Prove(*cache);
+      }
+    };
     const Expr guards = GuardsOf(pair_, twins_);
     if (std::string why = twins_.Contradiction({guards, twins_.Fits()}); !why.empty()) {
       Proof proof;
@@ -102,15 +112,18 @@ class Prover {
     // Nodes come in topological order, so operands are matched before their readers.
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (!pair_.IsOfAfter(n)) continue;
-      if (const auto it = writes.find(n); it != writes.end()) {
-        StartFactsOf(pair_.Before(it->second->source.output));
-        cache_facts_.Prove(*it->second);
-      } else if (graph_.Is(n, "Attention") && ProveAttention(n)) {
+      if (OnlyFillsBuffers(n, writes[n])) {
+        prove_caches(n);
+        continue;
+      }
+      if (graph_.Is(n, "Attention") && ProveAttention(n)) {
         matches_.MatchFurther(n);
       } else {
         matches_.Match(n);
       }
+      prove_caches(n);
     }
+    prove_caches(kNoNode);
     ProveSequencesApart();
     for (const ManifestOutput& output : relation_.outputs) {
       if (!IsCache(output)) ProveOutput(output);
@@ -145,6 +158,18 @@ class Prover {
   }
 
  private:
+  // Returns true if all results of a node are the presents of buffers: `caches` are those that it
+  // makes. The source has no such node.
+  bool OnlyFillsBuffers(NodeId n, const std::vector<const ManifestCache*>& caches) const {
+    const auto results = graph_.outputs(n);
+    return !caches.empty() && std::all_of(results.begin(), results.end(), [&](ValueId result) {
+      return result == kNoValue ||
+             std::any_of(caches.begin(), caches.end(), [&](const ManifestCache* cache) {
+               return !cache->grows && pair_.After(cache->output) == result;
+             });
+    });
+  }
+
   // Says of open facts that nothing more is proved behind the limit of the pool.
   void NameLimit(Proof* proof) const {
     if (!pool_.exhausted()) return;

@@ -83,6 +83,30 @@ std::string CacheMisfit(const Graph& source, const Graph& after, const ManifestC
   return {};
 }
 
+// Returns a sentence about the first input or output of the converted model that has two places in
+// the relation, or the first cache that has none among them, or empty.
+std::string HasOtherPlaces(const Manifest& relation) {
+  std::set<std::string> inputs, outputs, fed, fetched;
+  for (const ManifestInput& input : relation.inputs) {
+    if (!inputs.insert(input.name).second) {
+      return fmt::format("the input {} has two places in the relation", input.name);
+    }
+    if (const CacheInput* cache = AsCache(input)) fed.insert(cache->id);
+  }
+  for (const ManifestOutput& output : relation.outputs) {
+    if (!outputs.insert(output.name).second) {
+      return fmt::format("the output {} has two places in the relation", output.name);
+    }
+    if (const CacheOutput* cache = AsCache(output)) fetched.insert(cache->id);
+  }
+  for (const ManifestCache& cache : relation.caches) {
+    if (fed.contains(cache.id) && fetched.contains(cache.id)) continue;
+    return fmt::format("no {} of the relation is that of the cache {}",
+                       fed.contains(cache.id) ? "output" : "input", cache.id);
+  }
+  return {};
+}
+
 // Returns a sentence about the first input or output of either model that the relation leaves out,
 // or both drops and feeds, or empty.
 std::string Unaccounted(const Graph& source, const Graph& after, const Manifest& relation) {
@@ -127,6 +151,7 @@ std::string Unaccounted(const Graph& source, const Graph& after, const Manifest&
 
 std::string Misfit(const Graph& source, const Graph& after, const Manifest& relation) {
   if (std::string text = Unaccounted(source, after, relation); !text.empty()) return text;
+  if (std::string text = HasOtherPlaces(relation); !text.empty()) return text;
   std::map<std::string, const ManifestCache*> caches;
   for (const ManifestCache& cache : relation.caches) {
     if (!caches.emplace(cache.id, &cache).second) {

@@ -122,7 +122,7 @@ class Bench {
   }
 
   void Print(const Model& model) const {
-    if (flags_.common.json || flags_.format == "json") {
+    if (flags_.common.json) {
       PrintJson(io_, Document(model));
     } else {
       io_.Results() << (flags_.format == "csv" ? Csv() : Markdown());
@@ -165,7 +165,7 @@ class Bench {
       feeds.push_back(std::move(feed));
       sessions.emplace_back(program_);
     }
-    io_.Results().flush();  // keep the progress line away while time is measured
+    io_.StopProgress();  // keep the progress line away while time is measured
     constexpr int kWarmUp = 2;
     for (int round = -kWarmUp; round < flags_.repetitions; ++round) {
       for (size_t k = 0; k < results_.size(); ++k) {
@@ -339,7 +339,7 @@ int RunBench(const BenchFlags& flags, Io io) {
     if (absl::IsNotFound(status)) return kFindings;
     return unable ? kInconclusive : absl::IsInternal(status) ? kInternal : kUnreadable;
   }
-  if (flags.common.json || flags.format == "json" || !flags.common.quiet) bench.Print(*model);
+  if (flags.common.json || !flags.common.quiet) bench.Print(*model);
   return kDone;
 }
 

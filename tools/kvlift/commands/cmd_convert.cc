@@ -185,9 +185,7 @@ class ConvertRun {
 
   // Stamps the models, and decides where each finds its weights. Several graphs share them.
   absl::Status Place() {
-    const ExternalMode external = flags_.external == "keep"   ? ExternalMode::kKeep
-                                  : flags_.external == "copy" ? ExternalMode::kCopy
-                                                              : ExternalMode::kAuto;
+    KV_ASSIGN_OR_RETURN(const ExternalMode external, ReadExternalMode(flags_.external));
     std::vector<onnx::ModelProto> stamped;
     for (Graph& graph : graphs_) {
       const Conversion& conversion = graph.converted.conversion;

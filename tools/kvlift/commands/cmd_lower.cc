@@ -141,10 +141,9 @@ class LowerRun {
 
   int Write(const Model& result) {
     onnx::ModelProto proto = *result.proto;
-    const ExternalMode external = flags_.external == "keep"   ? ExternalMode::kKeep
-                                  : flags_.external == "copy" ? ExternalMode::kCopy
-                                                              : ExternalMode::kAuto;
-    auto placed = PlaceExternalData(model_.base_dir, flags_.output, external, &proto);
+    const auto external = ReadExternalMode(flags_.external);
+    if (!external.ok()) return CannotWrite(external.status());
+    auto placed = PlaceExternalData(model_.base_dir, flags_.output, *external, &proto);
     if (!placed.ok()) return CannotWrite(placed.status());
     auto image = ImageOf(proto, placed->locations);
     if (!image.ok()) return CannotWrite(image.status());

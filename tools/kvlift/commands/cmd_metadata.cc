@@ -34,13 +34,12 @@ void AddMetadataFlags(CLI::App* command, MetadataFlags* flags) {
       ->required();
   command->add_option("-o,--output", flags->output, "Where to write it; stdout by default")
       ->check(CLI::Validator(OutputNameError, ""));
-  command->add_option("--format", flags->format, "What stdout gets")
-      ->check(CLI::IsMember({"text", "json"}));
+  AddFormat(command, "What stdout gets", {"text", "json"}, &flags->format, &flags->common);
   command->add_flag("--force", flags->force, "Overwrite an existing file");
 }
 
 int RunMetadata(const MetadataFlags& flags, Io io) {
-  const bool json = flags.common.json || flags.format == "json";
+  const bool json = flags.common.json;
   const auto model = Load(io, flags.model, flags.common);
   if (!model) return kUnreadable;
   const auto reading = ReadPorts(*model->proto);

@@ -78,7 +78,7 @@ class Runner {
     auto program = exec::Program::Compile(graph_, OptionsFor(model));
     if (!program.ok()) return NotRun(program.status());
     program_ = *program;
-    if (flags_.trace) io_.Results().flush();  // keep the progress line away from the trace
+    if (flags_.trace) io_.StopProgress();  // keep the progress line away from the trace
     if (flags_.trace) TraceAliasing();
     exec::Session session(program_);
     io_.Say("running");

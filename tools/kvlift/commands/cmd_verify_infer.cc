@@ -233,11 +233,27 @@ class Inferrer {
     if (static_cast<int64_t>(cache->layout.find('S')) != cache->axis) cache->layout.clear();
   }
 
+  // Returns true if both caches declare the same sizes on all axes but that of the rows, which is
+  // the same one, and no two of these sizes are alike. Axes of one name or number correspond then.
+  static bool DeclareTheSame(const CacheReport& their, const std::vector<Dim>& old,
+                             const CacheReport& mine, const std::vector<Dim>& dims) {
+    if (old.size() != dims.size() || their.axis != mine.axis) return false;
+    for (size_t k = 0; k < old.size(); ++k) {
+      if (static_cast<int64_t>(k) == their.axis) continue;
+      if (!old[k].known() || !(old[k] == dims[k])) return false;
+      for (size_t before = 0; before < k; ++before) {
+        if (static_cast<int64_t>(before) != their.axis && old[before] == old[k]) return false;
+      }
+    }
+    return true;
+  }
+
   static std::vector<Layouts> LayoutsOf(const CacheReport& their, const std::vector<Dim>& old,
                                         const CacheReport& mine, const std::vector<Dim>& dims) {
     std::vector<Layouts> layouts;
     const std::string theirs = LayoutOf(their.layout, their.axis, old.size()),
                       own = LayoutOf(mine.layout, mine.axis, dims.size());
+    if (DeclareTheSame(their, old, mine, dims)) return {{theirs, theirs}};
     if (old.size() >= dims.size()) {
       const std::string& expected = old.size() == dims.size() ? own : theirs;
       for (const std::string& layout :

@@ -67,15 +67,12 @@ bool SaysOutOfMemory(std::string_view text) {
   return false;
 }
 
-// Reads the documents of the three commands. The functions return the outcome, or an empty string
-// if the document is not the expected one.
+// Reads the documents of the three commands. The functions return the outcome.
 class DocumentReader {
  public:
   explicit DocumentReader(FleetResult* result) : r_(*result) {}
 
   std::string Read(const ordered_json& document) {
-    const std::string schema = TextAt(document, "schema");
-    if (!absl::StartsWith(schema, "kvlift/" + r_.command + "/")) return {};
     return r_.command == "convert"  ? Convert(document)
            : r_.command == "verify" ? Verify(document)
                                     : Check(document);
@@ -130,6 +127,11 @@ class DocumentReader {
   FleetResult& r_;
 };
 
+// Returns false for an error document, too.
+bool IsOfCommand(const ordered_json& document, const std::string& command) {
+  return absl::StartsWith(TextAt(document, "schema"), fmt::format("kvlift/{}/", command));
+}
+
 std::string OutcomeOfExit(int code) {
   switch (code) {
     case kUsage:
@@ -182,7 +184,7 @@ bool Judge(const ProcessEnd& end, const ProcessOutput& printed, FleetResult* res
   r.exit_code = WIFEXITED(end.status) ? WEXITSTATUS(end.status) : 128 + WTERMSIG(end.status);
   const auto document = ordered_json::parse(printed.document, nullptr, false);
   r.succeeded = r.exit_code == kDone;
-  const bool whole = WIFEXITED(end.status) && document.is_object();
+  const bool whole = WIFEXITED(end.status) && IsOfCommand(document, r.command);
   const bool answered =
       r.exit_code == kDone || r.exit_code == kFindings || r.exit_code == kInconclusive;
   r.outcome = whole && answered ? DocumentReader(&r).Read(document) : std::string();

@@ -111,6 +111,13 @@ absl::Status AddCopy(const SpanSource& source, const std::string& output, DataPl
 
 }  // namespace
 
+absl::StatusOr<ExternalMode> ReadExternalMode(const std::string& word) {
+  if (word == "auto") return ExternalMode::kAuto;
+  if (word == "keep") return ExternalMode::kKeep;
+  if (word == "copy") return ExternalMode::kCopy;
+  return absl::InvalidArgumentError(fmt::format("--external: unknown word '{}'", word));
+}
+
 absl::StatusOr<DataPlacement> PlaceExternalData(const std::string& base_dir,
                                                 const std::string& output, ExternalMode mode,
                                                 onnx::ModelProto* model) {

@@ -13,6 +13,8 @@ namespace kvlift::cli {
 // kAuto: refer to files in or below the output folder, copy others. kKeep: never copy. kCopy: copy
 // all.
 enum class ExternalMode { kAuto, kKeep, kCopy };
+// Reads a value of --external. Returns InvalidArgument for another word.
+absl::StatusOr<ExternalMode> ReadExternalMode(const std::string& word);
 
 // Where the result finds its external data, and the files to be written for it.
 struct DataPlacement {

@@ -12,8 +12,9 @@ run in parallel.
 """
 
 import json
+import operator
 import os
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 try:
     from . import _native
@@ -92,6 +93,27 @@ class Verdict:
         return f"<kvlift.Verdict {self.kind}{': ' * bool(self.reason)}{self.reason}>"
 
 
+def _path_bytes(path: Union[str, bytes, "os.PathLike[Any]"]) -> bytes:
+    """Returns a path as the system takes it, which may be no valid UTF-8."""
+    name = os.fsencode(path)
+    if b"\0" in name:
+        raise Error(f"{path!r} names no file: it holds a null character")
+    return name
+
+
+def _patterns(given: Union[str, Sequence[str]]) -> List[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _checked(seed: int, threads: int) -> Tuple[int, int]:
+    """Returns both numbers. Raises Error if one of them is outside its range."""
+    if not 0 <= operator.index(seed) < 2**64:
+        raise Error(f"seed: needs a number from 0 to {2**64 - 1}, found {seed}")
+    if not 0 <= operator.index(threads) <= 1024:
+        raise Error(f"threads: needs a number from 0 to 1024, found {threads}")
+    return operator.index(seed), operator.index(threads)
+
+
 class Conversion:
     """The result of `convert`: the converted model, and what happened to each cache."""
 
@@ -142,15 +164,18 @@ class Conversion:
         Raises the errors of `model` too.
         """
         self._raise_inconclusive()
-        return Verdict(json.loads(self._native.verify(full, seed, threads, weights)))
+        return Verdict(json.loads(self._native.verify(full, *_checked(seed, threads), weights)))
 
-    def save(self, path: Union[str, "os.PathLike[str]"], *, force: bool = False) -> List[str]:
+    def save(self, path: Union[str, "os.PathLike[str]"], *, force: bool = False,
+             external: str = "auto", dry_run: bool = False) -> List[str]:
         """Writes the model, its manifest and its other files; returns their names.
 
-        Raises the errors of `model` too.
+        `external` is about files of external data, as for `kvlift convert`: "keep" never copies
+        them, "copy" always does, and "auto" copies those that do not lie in or below the folder of
+        `path`. `dry_run` does everything but write. Raises the errors of `model` too.
         """
         self._raise_inconclusive()
-        return self._native.save(os.fspath(path), force)
+        return self._native.save(_path_bytes(path), force, external, dry_run)
 
     def __bool__(self) -> bool:
         return self.status == "converted"
@@ -165,10 +190,10 @@ def load(source: ModelLike, *, data_dir: Union[str, "os.PathLike[str]", None] = 
     """Reads a model. `data_dir`: the folder of external data, by default that of the model."""
     if isinstance(source, Model):
         return source
-    folders = [] if data_dir is None else [os.fspath(data_dir)]
+    folders = [] if data_dir is None else [_path_bytes(data_dir)]
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _native.load_bytes(bytes(source), folders, trust_links)
-    return _native.load_file(os.fspath(source), folders, trust_links)
+    return _native.load_file(_path_bytes(source), folders, trust_links)
 
 
 def inspect(model: ModelLike) -> Dict[str, Any]:
@@ -187,12 +212,13 @@ def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int
             rotary: str = "auto", rounding: str = "keep", window: str = "full",
             cache_tensors: str = "per-layer", quantize_cache: str = "", freeze: str = "",
             accept: str = "tested",
-            tree_mask: bool = False, only: Sequence[str] = (),
-            skip: Sequence[str] = (), allow_partial: bool = False, stop_after: str = "",
+            tree_mask: bool = False, only: Union[str, Sequence[str]] = (),
+            skip: Union[str, Sequence[str]] = (), allow_partial: bool = False, stop_after: str = "",
             dump_dir: Union[str, "os.PathLike[str]", None] = None) -> Conversion:
     """Rewrites the caches and proves the result; nothing is written but into `dump_dir`.
 
-    The options are those of `kvlift convert`. Facts that the proof leaves open are tested by the
+    The options are those of `kvlift convert`; those about the files that it writes are arguments
+    of `Conversion.save`, and `Conversion.verify` takes the place of --verify. Facts that the proof leaves open are tested by the
     quick plans of `verify`. If less is shown than `accept` requires, the status is "refused" and
     `model` raises.
 
@@ -211,8 +237,9 @@ def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int
     flags.rotary, flags.quantize_cache, flags.tree_mask = rotary, quantize_cache, tree_mask
     flags.cache_tensors, flags.rounding, flags.freeze = cache_tensors, rounding, freeze
     flags.stop_after = stop_after
-    flags.dump_dir = None if dump_dir is None else os.fspath(dump_dir)
-    flags.only, flags.skip, flags.allow_partial = list(only), list(skip), allow_partial
+    if dump_dir is not None:
+        flags.set_dump_dir(_path_bytes(dump_dir))
+    flags.only, flags.skip, flags.allow_partial = _patterns(only), _patterns(skip), allow_partial
     if max_seq_len is not None:
         flags.max_seq_len = str(max_seq_len)
     return Conversion(_native.convert(load(model), flags))
@@ -230,8 +257,12 @@ def _manifest_text(manifest: Any, model: ModelLike) -> Optional[str]:
         manifest = os.path.splitext(os.fspath(model))[0] + ".kv.json"
         if not os.path.exists(manifest):
             return None
-    with open(manifest, encoding="utf-8") as file:
-        return file.read()
+    try:
+        with open(manifest, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise Error(f"{manifest}: {why}", "KV033") from error
 
 
 def verify(before: ModelLike, after: ModelLike, *, manifest: Any = None, full: bool = False,
@@ -243,7 +274,8 @@ def verify(before: ModelLike, after: ModelLike, *, manifest: Any = None, full: b
     replaces weights in files by random numbers, so that only the structure is judged.
     """
     return Verdict(json.loads(_native.verify(
-        load(before), load(after), _manifest_text(manifest, after), full, seed, threads, weights)))
+        load(before), load(after), _manifest_text(manifest, after), full,
+        *_checked(seed, threads), weights)))
 
 
 def check(model: ModelLike, *, manifest: Any = None, target: str = "spec") -> List[Finding]:

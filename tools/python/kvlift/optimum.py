@@ -19,14 +19,14 @@ SUFFIX = "_kvlift"
 
 def convert_export(folder: Union[str, "os.PathLike[str]"], *,
                    files: Optional[Sequence[str]] = None, force: bool = False,
-                   **options: Any) -> List[pathlib.Path]:
+                   external: str = "auto", **options: Any) -> List[pathlib.Path]:
     """Converts and verifies the decoders in the folder of an export; returns the new models.
 
     NAME.onnx becomes NAME_kvlift.onnx beside it, with its manifest; weights in files of external
     data are shared. Nothing is written where one of them is not converted and verified: that raises
     kvlift.Error. `files` are names in the folder, by default the first of NAMES that is there.
-    `force` overwrites. The other options are those of `kvlift.convert`; `accept` is "proved" unless
-    it is given.
+    `force` and `external` are those of `Conversion.save`, and the other options those of
+    `kvlift.convert`; `accept` is "proved" unless it is given.
     """
     home = pathlib.Path(folder)
     if isinstance(files, str):
@@ -37,7 +37,10 @@ def convert_export(folder: Union[str, "os.PathLike[str]"], *,
     made = {}
     for name in names:
         source = home / name
+        if pathlib.Path(name).is_absolute() or ".." in pathlib.Path(name).parts:
+            raise kvlift.Error(f"{name}: is no name in the folder {home}")
         made[source.with_name(source.stem + SUFFIX + source.suffix)] = verified(source, **options)
-    for path, result in made.items():
-        result.save(path, force=force)
+    for dry_run in (True, False):
+        for path, result in made.items():
+            result.save(path, force=force, external=external, dry_run=dry_run)
     return list(made)

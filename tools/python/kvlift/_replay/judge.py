@@ -12,7 +12,7 @@ class Difference(NamedTuple):
     """An element that is farther from the expected one than its bound."""
 
     output: str
-    element: Tuple[int, ...]  # empty: not one element
+    element: Optional[Tuple[int, ...]]  # None: not one element, but shape or slots
     got: float
     want: float
     bound: float
@@ -62,7 +62,7 @@ def compare(name: str, got: np.ndarray, want: np.ndarray, bound: np.ndarray,
     """Compares two tensors; elements whose bound is NaN may be anything."""
     if got.shape != want.shape or got.dtype != want.dtype:
         text = f"{got.dtype} {list(got.shape)} instead of {want.dtype} {list(want.shape)}"
-        return Worst(ratio=np.inf), Difference(name, (), 0, 0, 0, text)
+        return Worst(ratio=np.inf), Difference(name, None, 0, 0, 0, text)
     judged = ~np.isnan(np.broadcast_to(bound, want.shape))
     if is_exact(type_name):
         wrong = judged & (got != want)
@@ -146,7 +146,7 @@ def judge(record: Record, step: Step, arrays: Dict[str, np.ndarray],
             last = max(step.past) + step.new_tokens
             if not cache.circular and last > got.shape[cache.axis]:
                 text = f"{got.shape[cache.axis]} slots do not hold {last} tokens"
-                yield expected.name, Worst(), Difference(expected.name, (), 0, 0, 0, text)
+                yield expected.name, Worst(), Difference(expected.name, None, 0, 0, 0, text)
                 continue
             stored = [cache] if not cache.scales else [cache, by_output[cache.scales]]
             changed = next(((one.output, at) for one in stored
@@ -156,7 +156,7 @@ def judge(record: Record, step: Step, arrays: Dict[str, np.ndarray],
                 name, (sequence, slot) = changed
                 holds = "a past token" if slot < step.past[sequence] else "no token of the step"
                 text = f"slot {slot} of sequence {sequence} holds {holds} and changed"
-                yield name, Worst(ratio=np.inf), Difference(name, (), 0, 0, 0, text)
+                yield name, Worst(ratio=np.inf), Difference(name, None, 0, 0, 0, text)
                 continue
             rows = [new_rows(result.outputs[one.output], one, step) for one in stored]
             got = rows[0] if len(rows) == 1 else read_back(rows[0], rows[1], cache)

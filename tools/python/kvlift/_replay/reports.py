@@ -94,7 +94,7 @@ def _found_lines(found: Found) -> List[str]:
             lines.append(f"node: {found.node}")
     else:
         where = f"{found.plan}, step {found.step}"
-        lines.append(f"{where}: {found.output}{found.element}: {found.text}")
+        lines.append(f"{where}: {found.output}{found.element or ''}: {found.text}")
         lines.append(f"computed by node {found.node} ({found.operator})")
     lines.append(f"the same plan with two buffers for each cache: {found.two_buffers}")
     lines.append(f"the same plan without optimisations of the graph: {found.not_optimized}")

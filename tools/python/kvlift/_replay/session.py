@@ -1,6 +1,7 @@
 """Replays the plans of a record, and finds out what a difference depends on."""
 
 import fnmatch
+import math
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from . import judge, locate
@@ -108,7 +109,7 @@ class Replay:
         what = "" if ended.refused else f"{ended.difference.output}: "
         self.outcome.plans.append(PlanResult(plan.name, status, ended.number + 1,
                                              f"step {ended.number}: {what}{text}", ratio))
-        sure = not ended.refused and not self._may_turn(ended.difference.output)
+        sure = not ended.refused and not self._may_be_a_turn(ended.difference)
         known = self.outcome.found
         # A refused step says less than a difference, and a doubtful difference less than another.
         if known is None or (sure and not self.outcome.sure) or (known.output == ""
@@ -124,6 +125,12 @@ class Replay:
     def _may_turn(self, output: str) -> bool:
         """Whether the output depends on a decision (which expert, say) that rounding may turn."""
         return self.record.decisions > 0 or output in self.record.doubtful
+
+    def _may_be_a_turn(self, difference: judge.Difference) -> bool:
+        """Whether such a decision explains a difference. None makes numbers infinite or NaN, gives
+        an output another shape, or writes into other slots."""
+        is_number = difference.element is not None and math.isfinite(difference.got)
+        return is_number and self._may_turn(difference.output)
 
     def _drive(self, plan: Plan, session: Any, in_place: bool, outcome: Optional[Outcome]):
         """Runs a plan. Returns its largest ratio, and where it ended if it did not pass."""
@@ -150,7 +157,8 @@ class Replay:
                     known["max_abs"] = max(known["max_abs"], worst.max_abs)
                 if difference is None:
                     continue
-                if first is None or (self._may_turn(first.output) and not self._may_turn(name)):
+                if first is None or (self._may_be_a_turn(first)
+                                     and not self._may_be_a_turn(difference)):
                     first = difference
             if outcome is not None:
                 for output, same in result.same_address.items():
@@ -201,7 +209,7 @@ class Replay:
         made_by = next((o for o in self.record.after.outputs if o.name == difference.output), None)
         wrong, why = locate.wrong_node(self.runtime, self.record.after.path, ended.feeds,
                                        ended.types)
-        return Found(plan.name, ended.number, difference.output, list(difference.element),
+        return Found(plan.name, ended.number, difference.output, list(difference.element or ()),
                      difference.got, difference.want, difference.bound, difference.text,
                      made_by.node if made_by else "", made_by.operator if made_by else "", two,
                      plain, self._source(plan), wrong, why)

@@ -1,0 +1,130 @@
+// LIBS: proof rewrites verify
+// SRCS: support/case_edits.cc support/case_file.cc support/models.cc
+// Pairs whose caches grow in both models, such as a model before and after an optimiser.
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "ir/graph.h"
+#include "support/proof_pair.h"
+#include "verify/mutants/mutant_maker.h"
+#include "verify/mutants/mutants.h"
+
+namespace kvlift {
+namespace {
+
+// Returns the relation of a model to itself. `conversion` relates its conversion to it.
+Manifest RelationToItself(const onnx::ModelProto& model, const Manifest& conversion) {
+  Manifest relation;
+  for (const ManifestCache& cache : conversion.caches) {
+    ManifestCache own = cache;
+    own.input = cache.source.input;
+    own.output = cache.source.output;
+    own.layout = cache.source.layout;
+    own.axis = cache.source.axis;
+    own.grows = cache.source.growing;
+    relation.caches.push_back(own);
+  }
+  std::set<std::string> given;
+  for (const auto& tensor : model.graph().initializer()) given.insert(tensor.name());
+  const auto cache_with = [&](const std::string& name) {
+    return std::find_if(
+        relation.caches.begin(), relation.caches.end(),
+        [&](const ManifestCache& cache) { return cache.input == name || cache.output == name; });
+  };
+  for (const auto& input : model.graph().input()) {
+    if (given.contains(input.name())) continue;
+    const auto cache = cache_with(input.name());
+    relation.inputs.push_back({input.name()});
+    if (cache != relation.caches.end()) relation.inputs.back().as = CacheInput{cache->id};
+  }
+  for (const auto& output : model.graph().output()) {
+    const auto cache = cache_with(output.name());
+    relation.outputs.push_back({output.name()});
+    if (cache != relation.caches.end()) relation.outputs.back().as = CacheOutput{cache->id};
+  }
+  return relation;
+}
+
+class GrowingPair : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    source_ = LoadTestModel(GetParam());
+    const auto conversion = Convert(source_, {}, AllRules());
+    ASSERT_TRUE(conversion.ok() && conversion->model) << conversion.status();
+    relation_ = RelationToItself(*source_.proto, conversion->manifest);
+  }
+
+  Model source_;
+  Manifest relation_;
+};
+
+TEST_P(GrowingPair, AModelIsProvedToEqualItself) {
+  const Proof proof = ProveConversion(*source_.proto, *source_.proto, relation_);
+  EXPECT_EQ(Unproved(proof), "");
+  std::set<std::string> about;
+  for (const ProofFact& fact : proof.facts) about.insert(fact.about);
+  for (const ManifestCache& cache : relation_.caches) EXPECT_TRUE(about.contains(cache.id));
+  EXPECT_TRUE(about.contains("logits"));
+}
+
+TEST_P(GrowingPair, NoMutantIsProved) {
+  const auto graph = Graph::Build(source_.proto);
+  ASSERT_TRUE(graph.ok());
+  MutantLimits limits;
+  limits.everywhere = true;
+  limits.many_tokens = true;
+  int tried = 0;
+  for (const Mutant& mutant : MakeMutants(*graph, relation_, limits)) {
+    if (!mutant.equivalent.empty() || mutant.equivalent_if || mutant.guard) continue;
+    if (mutant.detector != Detector::kPlans) continue;
+    ++tried;
+    const Proof proof = ProveConversion(*source_.proto, *BuildMutant(*graph, mutant), relation_);
+    EXPECT_NE(Unproved(proof), "") << mutant.group << ": " << mutant.name;
+  }
+  EXPECT_GE(tried, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GrowingPair,
+                         testing::Values("llama_optimum", "gpt2_optimum", "bloom_optimum",
+                                         "gemma2_optimum", "qwen2_optimum", "gpt_oss_optimum",
+                                         "llama_genai_gqa", "llama_genai_gqa_int8",
+                                         "llama_attention_opset23", "llama_dynamic_dynamo",
+                                         "llama_optimum_merged",
+                                         "whisper_decoder_with_past_optimum"),
+                         [](const auto& model) { return std::string(model.param); });
+
+// What only some steps show.
+TEST(GrowingPairs, DifferencesOfFewStepsAreNotProved) {
+  const auto c = LoadCase(fmt::format("{}/rewrites/{}.onnxtxt", KVLIFT_TESTDATA_DIR, kCase));
+  ASSERT_TRUE(c.ok()) << c.status();
+  const auto before = ParseModelText(c->before);
+  ASSERT_TRUE(before.ok()) << before.status();
+  const auto conversion = Convert(AsModel(*before), c->options, AllRules());
+  ASSERT_TRUE(conversion.ok() && conversion->model) << conversion.status();
+  const Manifest relation = RelationToItself(*before, conversion->manifest);
+  const auto unproved = [&](const TextChanges& changes) {
+    const auto after = ParseModelText(Changed(c->before, changes));
+    EXPECT_TRUE(after.ok()) << after.status();
+    return after.ok() ? Unproved(ProveConversion(*before, *after, relation)) : "";
+  };
+  EXPECT_EQ(unproved({}), "");
+  const std::string constants =
+      std::string(kConstantsOfSource) + " int64[1] far = {100000}, int64[1] none = {0},";
+  const std::string far =
+      "rows = Shape <start = 2, end = 3> (past_k)\n  is_far = Greater (rows, far)\n"
+      "  more = Cast <to = 1> (is_far)\n";
+  EXPECT_NE(
+      unproved({{kConstantsOfSource, constants},
+                {kLastOfSource, far + "  y0 = Reshape(context4, y_shape)\n  y = Add(y0, more)"}}),
+      "");
+  const std::string grown = "present_v = Concat<axis = 2>(past_v, v_new)";
+  EXPECT_NE(unproved({{kConstantsOfSource, constants},
+                      {grown, far + "  grown = Concat<axis = 2>(past_v, v_new)\n"
+                                    "  present_v = Add(grown, more)"}}),
+            "");
+  EXPECT_NE(unproved({{grown, "present_v = Concat<axis = 2>(v_new, past_v)"}}), "");
+}
+
+}  // namespace
+}  // namespace kvlift
