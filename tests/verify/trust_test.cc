@@ -222,7 +222,7 @@ TEST(TrustTest, Row11EachInputAndOutputHasOnePlace) {
   EXPECT_EQ(reason([](Manifest* m) { m->inputs.push_back({"ids"}); }),
             "KV403 the input ids has two places in the relation");
   EXPECT_EQ(reason([](Manifest* m) { m->outputs.push_back(m->outputs[0]); }),
-            "KV403 the output y has two places in the relation");
+            "KV403 the output nk has two places in the relation");
   EXPECT_EQ(reason([](Manifest* m) {
               for (ManifestInput& input : m->inputs) {
                 if (input.name == "pk") input.as = SameInput();
