@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "contract/padding.h"
 #include "fmt/format.h"
 #include "proof/correspondence/correspondence.h"
@@ -14,29 +13,25 @@
 #include "proof/dependence/other_dimensions.h"
 #include "proof/dependence/padding_independence.h"
 #include "proof/dependence/sequences_apart.h"
-#include "proof/facts/attention_facts.h"
 #include "proof/facts/cache_facts.h"
 #include "proof/facts/fact_list.h"
 #include "proof/facts/guards.h"
 #include "proof/facts/lookups.h"
 #include "proof/facts/matches.h"
 #include "proof/facts/nodes.h"
+#include "proof/facts/required_inputs.h"
 #include "proof/facts/unmet_conditions.h"
 #include "proof/graphs/frozen_sizes.h"
 #include "proof/graphs/pair.h"
 #include "proof/lower/branches.h"
 #include "proof/lower/expand_contrib_ops.h"
+#include "proof/prove/attention_pairs.h"
 #include "proof/prove/unrestricted_source.h"
-#include "proof/reading/read_attention.h"
-#include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 namespace {
 
 using sym::Expr;
-
-// The largest number of source attentions that are compared with one attention.
-constexpr size_t kMostFreeTried = 8;
 
 // Returns true if sequences have to be shown not to influence each other. They do not have to be if
 // both models run all sequences at once: with one common length, as caches that grow in both models
@@ -68,9 +63,10 @@ class Prover {
         equality_(forms_, obligations),
         facts_(forms_, relation, twins_, equality_),
         cache_facts_(pair, steps, twins_, &equality_, &facts_),
-        attention_facts_(pair, relation, twins_, &equality_, &facts_),
+        required_(pair),
         nodes_(pair, twins_, equality_),
-        matches_(pair, steps.past != SourceCase::Past::kAny, &twins_, &nodes_) {}
+        matches_(pair, steps.past != SourceCase::Past::kAny, &twins_, &nodes_),
+        attentions_(pair, relation, required_, &twins_, &equality_, &matches_, &facts_) {}
 
   // Returns true if the expanded operators of both models are given the lengths that their
   // expansion assumes: the source's are shown to be, and each of the converted model, in `after`,
@@ -116,7 +112,7 @@ class Prover {
         prove_caches(n);
         continue;
       }
-      if (graph_.Is(n, "Attention") && ProveAttention(n)) {
+      if (graph_.Is(n, "Attention") && attentions_.Prove(n)) {
         matches_.MatchFurther(n);
       } else {
         matches_.Match(n);
@@ -215,7 +211,7 @@ class Prover {
       if (!named) return "the number of tokens has no name";
       return ReachOfPadding(open_->pair(), open_->twins(), {}, relation_).why;
     }
-    const PaddingReach reach = ReachOfPadding(pair_, twins_, attentions_, relation_);
+    const PaddingReach reach = ReachOfPadding(pair_, twins_, attentions_.proved(), relation_);
     // All sequences are in one run of the source, which then has the same padding tokens.
     return relation_.uniform && !reach.counts_tokens ? Mixed() : reach.why;
   }
@@ -252,7 +248,7 @@ class Prover {
     if (!grows || ExcludesPadding(relation_) || !HoldsWhole(*proof)) return;
     std::string why = ReachedByPadding();
     if (why.empty() && open_ == nullptr && NeedsVisibleKeys(*proof)) {
-      why = ReachOfRowsWithoutKeys(pair_, twins_, attentions_, relation_).why;
+      why = ReachOfRowsWithoutKeys(pair_, twins_, attentions_.proved(), relation_).why;
     }
     twins_.TakeGrounds();
     if (why.empty()) return;
@@ -282,171 +278,10 @@ class Prover {
     return std::nullopt;
   }
 
-  // Starts facts about a value of the source. They rest on the inputs that it depends on and whose
-  // elements the manifest requires to be all ones, or all zeros.
+  // Starts facts about a value of the source.
   void StartFactsOf(ValueId of_source) {
     twins_.TakeGrounds();
-    Grounds grounds;
-    for (const auto& [value, input, all] : pair_.required()) {
-      if (value == kNoValue || !DependsOn(of_source, value)) continue;
-      const bool zeros = all == AllElements::kZeros;
-      grounds.given.Add({zeros ? AssumptionKind::kAllZeros : AssumptionKind::kAllOnes, input,
-                         fmt::format("{} is all {}", input, zeros ? "zeros" : "ones"),
-                         AssumptionSource::kManifest});
-    }
-    facts_.RestOn(std::move(grounds));
-  }
-
-  bool DependsOn(ValueId value, ValueId input) {
-    auto& behind = behind_[input];
-    if (behind.empty()) {
-      behind.insert(input);
-      std::vector<ValueId> open = {input};
-      while (!open.empty()) {
-        const ValueId next = open.back();
-        open.pop_back();
-        for (const Use& use : graph_.uses(next)) {
-          if (use.kind != Use::Kind::kNodeInput) continue;
-          for (ValueId output : graph_.outputs(use.node)) {
-            if (output != kNoValue && behind.insert(output).second) open.push_back(output);
-          }
-        }
-      }
-    }
-    return behind.contains(value);
-  }
-
-  bool ReadsPast(Expr e) const {
-    for (ValueId source : sym::SourcesOf(e)) {
-      for (const ManifestCache& cache : relation_.caches) {
-        if (source == pair_.After(cache.input)) return true;
-      }
-      const ValueId kept = sym::QuantizedOperandOf(graph_, source);
-      const bool known = kept != kNoValue && forms_.Of(kept).known_rank;
-      if (known && ReadsPast(forms_.Of(kept).element)) return true;
-    }
-    return false;
-  }
-
-  // Adds the facts about an attention. Returns false if it reads no cache.
-  bool ProveAttention(NodeId node) {
-    const ValueId result = graph_.outputs(node)[0];
-    const AttentionReading after = ReadAttention(forms_, result);
-    if (after.why_not.empty() && !ReadsPast(after.key) && !ReadsPast(after.value)) return false;
-    const std::string name = pair_.NameOf(result);
-    const ValueId theirs = pair_.Before(name);
-    std::string unread;
-    if (theirs != kNoValue) {
-      const AttentionReading before = ReadAttention(forms_, theirs);
-      unread = before.why_not;
-      if (before.why_not.empty() || !after.why_not.empty()) {
-        ProveSame(name, result, theirs, before, after);
-        return true;
-      }
-    }
-    // The source has no such attention by this name. Its attentions that are no twin yet are tried,
-    // first those that read the same cache.
-    const auto extents = after.extents.extents;
-    const bool counted = extents.size() > 1 && extents[1]->kind() == sym::Kind::kInteger;
-    const int64_t heads = counted ? extents[1]->value() : 0;
-    const size_t facts = facts_.size();
-    std::vector<const SourceAttention*> free;
-    for (const SourceAttention& other : SourceAttentions(heads)) {
-      if (!matches_.IsTaken(other.result)) free.push_back(&other);
-    }
-    std::stable_partition(free.begin(), free.end(), [&](const SourceAttention* other) {
-      return ReadsSameCache(after, other->reading);
-    });
-    if (free.size() > kMostFreeTried) free.resize(kMostFreeTried);
-    for (const SourceAttention* other : free) {
-      facts_.Shorten(facts);
-      if (ProveSame(name, result, other->result, other->reading, after)) return true;
-    }
-    if (free.empty()) {
-      facts_.Add(name, "is the source's attention",
-                 theirs == kNoValue ? "the source has no value of this name" : unread);
-    } else if (free.size() > 1) {
-      facts_.Shorten(facts);
-      ProveSame(name, result, free[0]->result, free[0]->reading, after);
-    }
-    return true;
-  }
-
-  // Returns true if the keys of both attentions come from the same cache.
-  bool ReadsSameCache(const AttentionReading& after, const AttentionReading& before) const {
-    if (after.key == nullptr || before.key == nullptr) return false;
-    const std::vector<ValueId> mine = sym::SourcesOf(after.key),
-                               theirs = sym::SourcesOf(before.key);
-    return std::any_of(
-        relation_.caches.begin(), relation_.caches.end(), [&](const ManifestCache& cache) {
-          return std::count(mine.begin(), mine.end(), pair_.After(cache.input)) > 0 &&
-                 std::count(theirs.begin(), theirs.end(), pair_.Before(cache.source.input)) > 0;
-        });
-  }
-
-  bool ProveSame(const std::string& name, ValueId mine, ValueId theirs,
-                 const AttentionReading& before, const AttentionReading& after) {
-    StartFactsOf(theirs);
-    const size_t first = facts_.size();
-    const bool proved = attention_facts_.Prove(name, before, after);
-    Grounds grounds = facts_.GroundsFrom(first);
-    grounds.doubted = !proved;
-    SetTwin(mine, theirs, before, after, std::move(grounds));
-    if (proved) matches_.Take(theirs);
-    if (proved) attentions_.insert({theirs, before});
-    return proved;
-  }
-
-  // Sets the twin of an attention's result. In either model heads may be folded into the batch,
-  // joined on the last axis, or be rows of one head; in the source they may be on two axes.
-  void SetTwin(ValueId mine, ValueId theirs, const AttentionReading& before,
-               const AttentionReading& after, Grounds grounds) {
-    const int64_t groups = attention_facts_.GroupsOf(before, after).value_or(1);
-    if (before.joined != after.joined) {
-      const Expr size = before.joined ? before.size_of_value : after.size_of_value;
-      const bool apart = forms_.Of(before.joined ? mine : theirs).shape.size() == 4;
-      // The size is null if the attention was not read.
-      if (!apart || size == nullptr) return;
-      if (groups == 1) {
-        twins_.SetTwinWithHeadsInLastAxis(mine, theirs, size, std::move(grounds));
-      } else if (before.joined) {
-        twins_.SetStackedJoinedTwin(mine, theirs, groups, attention_facts_.Tokens(before), size,
-                                    std::move(grounds));
-      }
-    } else if (forms_.Of(theirs).shape.size() == 3 && forms_.Of(mine).shape.size() == 4) {
-      const auto& extents = after.extents.extents;
-      if (extents.size() > 1 && extents[1]->kind() == sym::Kind::kInteger) {
-        twins_.SetTwinWithBatchTimesHeads(mine, theirs, extents[1]->value(), std::move(grounds));
-      }
-    } else if (groups > 1) {
-      twins_.SetTwinWithGroupsAsTokens(mine, theirs, groups, attention_facts_.Tokens(before),
-                                       std::move(grounds));
-    } else {
-      twins_.SetTwin(mine, theirs, Sameness::kWhole, std::move(grounds));
-    }
-    const std::vector<Expr>& shape = forms_.Of(theirs).shape;
-    if (shape.size() == 5 && shape[2]->kind() == sym::Kind::kInteger) {
-      twins_.SplitHeads(mine, shape[2]->value());
-    }
-  }
-
-  struct SourceAttention {
-    ValueId result = kNoValue;
-    AttentionReading reading;
-  };
-
-  // Returns all attentions of the source with this number of heads.
-  const std::vector<SourceAttention>& SourceAttentions(int64_t heads) {
-    const auto [it, fresh] = source_attentions_.try_emplace(heads);
-    if (!fresh) return it->second;
-    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (pair_.IsOfAfter(n) || graph_.outputs(n).empty()) continue;
-      const ValueId result = graph_.outputs(n)[0];
-      if (result == kNoValue) continue;
-      AttentionReading reading = ReadAttention(forms_, result, heads);
-      if (reading.why_not.empty()) it->second.push_back({result, std::move(reading)});
-    }
-    return it->second;
+    facts_.RestOn(required_.GroundsOf(of_source));
   }
 
   void ProveOutput(const ManifestOutput& output) {
@@ -491,19 +326,15 @@ class Prover {
   }
 
   const std::vector<LengthClaim>& claims_;
-  ReadAttentions attentions_;
   const SourceCase& steps_;
   Correspondence twins_;
   Equality equality_;
   FactList facts_;
   CacheFacts cache_facts_;
-  AttentionFacts attention_facts_;
+  RequiredInputs required_;
   Nodes nodes_;
   Matches matches_;
-  // By number of heads.
-  absl::flat_hash_map<int64_t, std::vector<SourceAttention>> source_attentions_;
-  // By value: all values computed from it.
-  absl::flat_hash_map<ValueId, absl::flat_hash_set<ValueId>> behind_;
+  AttentionPairs attentions_;
 };
 
 }  // namespace
