@@ -37,7 +37,7 @@ ProvedConversion Prove(const Model& source, const ProvingOptions& proving,
 
 TEST(PipelineTest, WhatIsProvedIsNotTested) {
   const ProvedConversion result = Prove(LoadTestModel(kProvable), Asking(ConvertAccept::kProved));
-  EXPECT_EQ(result.equality, Equality::kProved);
+  EXPECT_EQ(result.equality, ConversionVerdict::kProved);
   EXPECT_TRUE(result.accepted);
   EXPECT_FALSE(result.tests.has_value());
   EXPECT_EQ(result.conversion.manifest.equality, ShownEquality::kProved);
@@ -110,7 +110,7 @@ TEST(PipelineTest, DeclaredSizesThatOperatorsContradictAreTheSources) {
 
 TEST(PipelineTest, ARefusedModelHasNothingToShow) {
   const ProvedConversion result = Prove(LoadTestModel("neg_concat_reversed_ts"), {});
-  EXPECT_EQ(result.equality, Equality::kNothing);
+  EXPECT_EQ(result.equality, ConversionVerdict::kNothing);
   EXPECT_FALSE(result.accepted);
   EXPECT_EQ(result.reason, "");
 }
@@ -136,7 +136,7 @@ std::optional<Model> WithOpenFact() {
     const Model source = AsModel(*std::move(proto));
     const auto result =
         ConvertAndProve(source, c->options, AllRules(), Asking(ConvertAccept::kUnproved));
-    if (result.ok() && result->equality == Equality::kUnproved) return source;
+    if (result.ok() && result->equality == ConversionVerdict::kUnproved) return source;
   }
   return std::nullopt;
 }
@@ -145,7 +145,7 @@ TEST(PipelineTest, AcceptSaysHowMuchMustBeShown) {
   const std::optional<Model> source = WithOpenFact();
   if (!source) GTEST_SKIP() << "all facts of all cases are proved";
   const ProvedConversion unproved = Prove(*source, Asking(ConvertAccept::kUnproved));
-  EXPECT_EQ(unproved.equality, Equality::kUnproved);
+  EXPECT_EQ(unproved.equality, ConversionVerdict::kUnproved);
   EXPECT_TRUE(unproved.accepted);
   const ProvedConversion proved = Prove(*source, Asking(ConvertAccept::kProved));
   EXPECT_FALSE(proved.accepted);
@@ -154,7 +154,7 @@ TEST(PipelineTest, AcceptSaysHowMuchMustBeShown) {
   EXPECT_FALSE(proved.conversion.inspection.caches[0].reason->nodes.empty());
   const ProvedConversion tested = Prove(*source, {});
   ASSERT_TRUE(tested.tests.has_value());
-  EXPECT_EQ(tested.accepted, tested.equality == Equality::kTested) << tested.reason;
+  EXPECT_EQ(tested.accepted, tested.equality == ConversionVerdict::kTested) << tested.reason;
 }
 
 }  // namespace

@@ -449,7 +449,7 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "See the mutant named; a larger --plan may detect it."},
     {"KV408", "outputs-insensitive", "outputs hardly tell what a slot or a token holds",
      "Where a wrong value moves no output by more than rounding does, equal outputs prove nothing.",
-     "See the slot or token named; weights of a usual size make it felt."},
+     "See the slot or token named; with weights of a usual size the change shows."},
     {"KV409", "fact-refuted", "the graphs differ where no plan looks",
      "Something that has to be the same in both models, such as weights or a constant, is not: "
      "there are feeds that tell them apart, whether a plan has them or not.",

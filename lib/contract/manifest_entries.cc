@@ -32,7 +32,9 @@ bool IsCache(const ManifestInput& input) { return AsCache(input) != nullptr; }
 
 bool IsCache(const ManifestOutput& output) { return AsCache(output) != nullptr; }
 
-bool IsOfBoth(const ManifestInput& input) { return !IsCache(input) && AsControl(input) == nullptr; }
+bool HasSourceInput(const ManifestInput& input) {
+  return !IsCache(input) && AsControl(input) == nullptr;
+}
 
 bool IsFedToBoth(const ManifestInput& input) {
   return std::holds_alternative<SameInput>(input.as) ||

@@ -96,7 +96,7 @@ const CacheOutput* AsCache(const ManifestOutput& output);
 bool IsCache(const ManifestInput& input);
 bool IsCache(const ManifestOutput& output);
 // Returns true if the source has a corresponding input: this one is neither a control nor a cache.
-bool IsOfBoth(const ManifestInput& input);
+bool HasSourceInput(const ManifestInput& input);
 // Returns true if both models are fed the same tensor here: the input is the same, or renamed.
 bool IsFedToBoth(const ManifestInput& input);
 // Returns true if the input is a control with this value.

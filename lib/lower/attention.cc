@@ -25,7 +25,7 @@ std::string DrawnMask(Lowering& l, const AttentionOperands& site) {
   }
   l.ScopeOf(n);
   if (!site.has_mask) return shown;
-  const std::string mask = WholeMask(l, site);
+  const std::string mask = MaskForAllKeys(l, site);
   if (shown.empty()) return mask;
   if (!site.float_mask) return nodes.Add("And", {shown, mask}, "mask");
   return nodes.Add("Where", {shown, mask, nodes.Scalar(kHidden, l.Type(n, kMask))}, "mask");

@@ -78,7 +78,7 @@ std::string ShownKeys(Lowering& l, const AttentionOperands& site) {
   return nodes.Add("LessOrEqual", {keys, last}, "shown");
 }
 
-std::string WholeMask(Lowering& l, const AttentionOperands& site) {
+std::string MaskForAllKeys(Lowering& l, const AttentionOperands& site) {
   const NodeId n = site.node;
   if (site.whole_mask || l.graph().opset() < 24) return l.in(n, kMask);
   NodeBuilder& nodes = l.nodes();

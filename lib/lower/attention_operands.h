@@ -40,7 +40,7 @@ std::string ShownKeys(Lowering& l, const AttentionOperands& site);
 
 // Returns the name of the node's mask, padded to a column for each key: keys behind its last column
 // are hidden.
-std::string WholeMask(Lowering& l, const AttentionOperands& site);
+std::string MaskForAllKeys(Lowering& l, const AttentionOperands& site);
 
 // Replaces the node by operators of opset 22 (decompose_attention.cc). Returns why it cannot; empty
 // if it did.

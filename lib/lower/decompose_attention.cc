@@ -154,7 +154,7 @@ class Decomposer {
   // none.
   std::string Masked(std::string x, std::string shown) {
     if (site_.has_mask) {
-      const std::string mask = WholeMask(l_, site_);
+      const std::string mask = MaskForAllKeys(l_, site_);
       if (site_.float_mask) {
         x = nodes_.Add("Add", {x, mask}, "biased");
       } else {

@@ -42,15 +42,15 @@ bool Passed(VerdictKind verdict) { return Accepts(verdict, Accept::kTested); }
 void JudgeTested(ConvertAccept accept, const std::string& open, ProvedConversion* result) {
   const VerifyReport& tests = *result->tests;
   if (tests.verdict == VerdictKind::kDifferent) {
-    result->equality = Equality::kDifferent;
+    result->equality = ConversionVerdict::kDifferent;
     result->reason = tests.reason;
   } else if (!Passed(tests.verdict)) {
-    result->equality = Equality::kInconclusive;
+    result->equality = ConversionVerdict::kInconclusive;
     result->reason = open.empty()
                          ? tests.reason
                          : fmt::format("{} (the proof leaves open: {})", tests.reason, open);
   } else {
-    result->equality = open.empty() ? Equality::kProved : Equality::kTested;
+    result->equality = open.empty() ? ConversionVerdict::kProved : ConversionVerdict::kTested;
     result->accepted = open.empty() || accept != ConvertAccept::kProved;
     if (!result->accepted) result->reason = "KV436 " + open;
   }
@@ -97,17 +97,17 @@ std::vector<std::string> MakerOf(const onnx::ModelProto& source, const std::stri
 }
 
 // Returns what a manifest says about equality; nullopt if no model is handed out.
-std::optional<ShownEquality> ShownOf(Equality equality) {
+std::optional<ShownEquality> ShownOf(ConversionVerdict equality) {
   switch (equality) {
-    case Equality::kProved:
+    case ConversionVerdict::kProved:
       return ShownEquality::kProved;
-    case Equality::kTested:
+    case ConversionVerdict::kTested:
       return ShownEquality::kTested;
-    case Equality::kUnproved:
+    case ConversionVerdict::kUnproved:
       return ShownEquality::kUnproved;
-    case Equality::kNothing:
-    case Equality::kDifferent:
-    case Equality::kInconclusive:
+    case ConversionVerdict::kNothing:
+    case ConversionVerdict::kDifferent:
+    case ConversionVerdict::kInconclusive:
       break;
   }
   return std::nullopt;
@@ -253,30 +253,30 @@ class Pipeline {
 
   absl::Status Judge(const Model& after) {
     if (const ProofFact* refuted = FirstOf(result_.proof, FactStatus::kRefuted)) {
-      result_.equality = Equality::kDifferent;
+      result_.equality = ConversionVerdict::kDifferent;
       result_.reason = "KV404 " + Sentence(*refuted);
       if (!proving_.plans) return absl::OkStatus();
     }
     const std::string open = WhatIsOpen(result_.proof);
     const bool tests_open = !open.empty() && proving_.accept == ConvertAccept::kTested;
     if (proving_.plans || (tests_open && result_.reason.empty())) {
-      const bool refuted = result_.equality == Equality::kDifferent;
+      const bool refuted = result_.equality == ConversionVerdict::kDifferent;
       const std::string why = result_.reason;
       KV_RETURN_IF_ERROR(Test(after));
       JudgeTested(proving_.accept, open, &result_);
-      if (refuted && result_.equality != Equality::kDifferent) {
-        result_.equality = Equality::kDifferent;
+      if (refuted && result_.equality != ConversionVerdict::kDifferent) {
+        result_.equality = ConversionVerdict::kDifferent;
         result_.reason = why;
         result_.accepted = false;
       }
       return absl::OkStatus();
     }
     if (open.empty()) {
-      result_.equality = Equality::kProved;
+      result_.equality = ConversionVerdict::kProved;
       result_.accepted = true;
       return absl::OkStatus();
     }
-    result_.equality = Equality::kUnproved;
+    result_.equality = ConversionVerdict::kUnproved;
     result_.accepted = proving_.accept == ConvertAccept::kUnproved;
     if (!result_.accepted) result_.reason = "KV436 " + open;
     return absl::OkStatus();
@@ -335,10 +335,10 @@ std::optional<ConvertAccept> ReadConvertAccept(std::string_view word) {
   return std::nullopt;
 }
 
-std::string_view WordOf(Equality equality) {
+std::string_view WordOf(ConversionVerdict equality) {
   if (const auto shown = ShownOf(equality)) return WordOf(*shown);
-  if (equality == Equality::kDifferent) return "different";
-  return equality == Equality::kInconclusive ? "inconclusive" : "";
+  if (equality == ConversionVerdict::kDifferent) return "different";
+  return equality == ConversionVerdict::kInconclusive ? "inconclusive" : "";
 }
 
 absl::StatusOr<ProvedConversion> ConvertAndProve(const Model& source, const ConvertOptions& options,

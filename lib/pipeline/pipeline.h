@@ -28,7 +28,7 @@ enum class ConvertAccept {
 std::optional<ConvertAccept> ReadConvertAccept(std::string_view word);
 
 // The result of proving and testing a conversion.
-enum class Equality {
+enum class ConversionVerdict {
   kNothing,       // no model was made
   kProved,        // every fact holds for all shapes
   kTested,        // facts are open, and the plans passed
@@ -37,7 +37,7 @@ enum class Equality {
   kInconclusive,  // facts are open, and the plans say neither equal nor different
 };
 // Returns the word of the JSON and the manifest: "proved", "tested", ...; empty for kNothing.
-std::string_view WordOf(Equality equality);
+std::string_view WordOf(ConversionVerdict equality);
 
 struct ProvingOptions {
   ConvertAccept accept = ConvertAccept::kTested;
@@ -65,7 +65,7 @@ struct ProvedConversion {
   Conversion conversion;  // keeps its model for reports if `accepted` is false
   Proof proof;
   std::optional<VerifyReport> tests;  // the results of the plans; absent if none ran
-  Equality equality = Equality::kNothing;
+  ConversionVerdict equality = ConversionVerdict::kNothing;
   bool accepted = false;  // the model may be handed out; false if there is no model
   std::string reason;     // why the model is not accepted, "CODE text"; empty if there is no model
   // The step of StepRequest::stop_after, if the conversion ended there; `accepted` then says

@@ -81,7 +81,7 @@ class TailTest : public ::testing::Test {
     return *std::move(graph);
   }
 
-  std::vector<ControlResult> Controls(double most_tail) const {
+  std::vector<ControlResult> Controls(double most_affected) const {
     Model model;
     model.proto = graph_.shared_model();
     auto stimulus = Stimulus::Create(graph_, graph_, relation_, 1);
@@ -103,7 +103,7 @@ class TailTest : public ::testing::Test {
     options.source = &graph_;
     options.threads = 1;
     options.many_tokens = true;
-    options.most_tail = most_tail;
+    options.most_affected = most_affected;
     options.overflow = [](const Model&) { return SelfCheck(); };
     options.judge = [](const Manifest&) { return std::string("not asked"); };
     Pace pace;
@@ -118,7 +118,7 @@ class TailTest : public ::testing::Test {
 TEST_F(TailTest, WhatStandsInFrontIsLeftOut) {
   const Graph mutant = Parse(absl::StrReplaceAll(
       Text(), {{"read2 = Attention <is_causal = 1>", "read2 = Attention <is_causal = 0>"}}));
-  const auto tail = FindTail(graph_, mutant, relation_, 0.5);
+  const auto tail = FindAffectedPart(graph_, mutant, relation_, 0.5);
   ASSERT_TRUE(tail.has_value());
   std::vector<std::string> nodes;
   for (const NodeId n : tail->nodes) nodes.push_back(mutant.NodeName(n));
@@ -129,7 +129,7 @@ TEST_F(TailTest, WhatStandsInFrontIsLeftOut) {
   EXPECT_EQ(tail->relation.caches[0].input, "past2");
   EXPECT_EQ(tail->relation.inputs.size(), 2) << "past2 and at";
   EXPECT_EQ(tail->relation.outputs.size(), 2) << "now2 and y";
-  EXPECT_FALSE(FindTail(graph_, mutant, relation_, 0.1).has_value());
+  EXPECT_FALSE(FindAffectedPart(graph_, mutant, relation_, 0.1).has_value());
 }
 
 // What a step leaves in a cache reaches the nodes in front of the mutated one in the next.
@@ -137,14 +137,14 @@ TEST_F(TailTest, LaterStepsReadWhatCachesHold) {
   const Graph mutant =
       Parse(absl::StrReplaceAll(Text(), {{"now0 = TensorScatter <axis = 2> (past0, rows0, at)",
                                           "now0 = TensorScatter <axis = 2> (past0, x4, at)"}}));
-  const auto tail = FindTail(graph_, mutant, relation_, 1.0);
+  const auto tail = FindAffectedPart(graph_, mutant, relation_, 1.0);
   ASSERT_TRUE(tail.has_value());
   EXPECT_EQ(tail->relation.caches.size(), kLayers);
-  EXPECT_FALSE(FindTail(graph_, mutant, relation_, 0.5).has_value());
+  EXPECT_FALSE(FindAffectedPart(graph_, mutant, relation_, 0.5).has_value());
 }
 
 TEST_F(TailTest, SameModelHasNone) {
-  EXPECT_FALSE(FindTail(graph_, graph_, relation_, 1.0).has_value());
+  EXPECT_FALSE(FindAffectedPart(graph_, graph_, relation_, 1.0).has_value());
 }
 
 TEST_F(TailTest, MutantsAreToldAsByTheWholeModel) {

@@ -157,9 +157,9 @@ std::string EqualityText(const ProvedConversion& converted) {
       facts.empty() ? std::string("nothing is proved")
                     : fmt::format("{} of {} facts hold for {}", held, facts.size(), sizes);
   switch (converted.equality) {
-    case Equality::kProved:
+    case ConversionVerdict::kProved:
       return fmt::format("equal: all {} facts hold for {}\n", facts.size(), sizes);
-    case Equality::kTested:
+    case ConversionVerdict::kTested:
       return fmt::format("equal as tested: {}, the plans passed\n", share);
     default:
       return fmt::format("not tested: {}\n", share);
@@ -252,7 +252,7 @@ std::string ConvertText(const ProvedConversion& converted, const std::vector<std
   }
   if (!conversion.model) {
     text += FindingsText(inspection.near_misses, style);
-    if (converted.equality != Equality::kNothing) text += EqualityText(converted);
+    if (converted.equality != ConversionVerdict::kNothing) text += EqualityText(converted);
     return text + NoModelText(converted, status);
   }
   for (const Precondition& p : conversion.manifest.preconditions) {

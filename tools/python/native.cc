@@ -193,7 +193,8 @@ class Converted {
   bool has_model() const { return converted_->accepted && conversion().model; }
   // Returns true if neither equality nor a difference was shown.
   bool inconclusive() const {
-    return conversion().model && !has_model() && converted_->equality != Equality::kDifferent;
+    return conversion().model && !has_model() &&
+           converted_->equality != ConversionVerdict::kDifferent;
   }
   std::string reason() const { return converted_->reason; }
   std::string Document() const {

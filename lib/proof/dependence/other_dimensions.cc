@@ -33,7 +33,7 @@ std::vector<InputAxis> OtherDimensions(const GraphPair& pair, const Corresponden
   }
   std::vector<InputAxis> axes;
   for (const ManifestInput& input : relation.inputs) {
-    if (!IsOfBoth(input)) continue;
+    if (!HasSourceInput(input)) continue;
     const std::string& name = NameInSource(input);
     const ValueId v = pair.Before(name);
     if (v == kNoValue || graph.uses(v).empty()) continue;

@@ -121,7 +121,8 @@ void CacheFacts::Prove(const ManifestCache& cache) {
   facts.extents[axis] = nullptr;
   at[axis] = pool_.Add(at[axis], twins_.total());
   const Expr behind = twins_.Translate(Behind(present, at, sequence, facts), sequence, facts);
-  facts_.AddEqual(cache.id, rest, behind, Kept(cache, theirs, at, facts), pool_.True(), facts);
+  facts_.AddEqual(cache.id, rest, behind, KeptElement(cache, theirs, at, facts), pool_.True(),
+                  facts);
 }
 
 // A packed tensor of all layers is proved part by part, because each part is written by a node of
@@ -227,8 +228,8 @@ void CacheFacts::ProveShift(const ManifestCache& cache) {
 
 // The element that a slot keeps if it is not written: the past's at the same place, of the sequence
 // whose past the source's present continues (beam reordering).
-Expr CacheFacts::Kept(const ManifestCache& cache, Expr theirs, const std::vector<Expr>& at,
-                      const Facts& facts) {
+Expr CacheFacts::KeptElement(const ManifestCache& cache, Expr theirs, const std::vector<Expr>& at,
+                             const Facts& facts) {
   const auto axis = static_cast<size_t>(cache.axis), batch = cache.layout.find('B');
   const Expr row = pool_.Index(static_cast<int>(axis));
   if (theirs == nullptr) return SourcePlace(cache, at);

@@ -39,8 +39,8 @@ class CacheFacts {
   sym::Expr SourceElement(const ManifestCache& cache, ValueId value, absl::Span<const sym::Expr> at,
                           const sym::Facts& facts);
   sym::Expr SourcePlace(const ManifestCache& cache, const std::vector<sym::Expr>& at);
-  sym::Expr Kept(const ManifestCache& cache, sym::Expr theirs, const std::vector<sym::Expr>& at,
-                 const sym::Facts& facts);
+  sym::Expr KeptElement(const ManifestCache& cache, sym::Expr theirs,
+                        const std::vector<sym::Expr>& at, const sym::Facts& facts);
   sym::Expr Behind(ValueId present, const std::vector<sym::Expr>& at, sym::Expr sequence,
                    const sym::Facts& facts);
   std::vector<sym::Expr> Indices(size_t rank);

@@ -45,7 +45,7 @@ class FrozenSizeFinder {
     for (const ManifestInput& input : relation_.inputs) {
       const auto* mine = Find(mine_, input.name);
       const auto* theirs = Find(theirs_, NameInSource(input));
-      if (!IsOfBoth(input) || mine == nullptr || theirs == nullptr) continue;
+      if (!HasSourceInput(input) || mine == nullptr || theirs == nullptr) continue;
       const PaddedInput* padded = AsPadded(input);
       if (mine->dim_size() != theirs->dim_size()) continue;
       for (int k = 0; k < mine->dim_size(); ++k) {
@@ -130,7 +130,7 @@ std::vector<NamedSize> FrozenSizesOf(const onnx::ModelProto& before, const onnx:
   return FrozenSizeFinder(before, after, relation).Run();
 }
 
-std::vector<NamedSize> FixedSizesOf(const onnx::ModelProto& model) {
+std::vector<NamedSize> SizesFixedByOperators(const onnx::ModelProto& model) {
   const auto graph =
       Graph::Build(std::shared_ptr<const onnx::ModelProto>(&model, [](const auto*) {}));
   return graph.ok() ? sym::FixedSizesOf(*graph) : std::vector<NamedSize>();

@@ -21,7 +21,7 @@ std::vector<NamedSize> FrozenSizesOf(const onnx::ModelProto& before, const onnx:
 
 // Returns the sizes that operators of the model itself fix (sym/sizes/fixed_sizes.h); empty for a
 // model that is not well-formed or has an opset below 13. They restrict nothing.
-std::vector<NamedSize> FixedSizesOf(const onnx::ModelProto& model);
+std::vector<NamedSize> SizesFixedByOperators(const onnx::ModelProto& model);
 
 // Returns the converted model without the numbers that its inputs declare, apart from the sizes of
 // caches (other than B) and of masks that are padded to the capacity. It is used with the

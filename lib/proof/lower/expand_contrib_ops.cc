@@ -241,11 +241,11 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
     width = norm->second[0];
   }
   if (width < 1) return false;
-  KeptRows kept[2];
+  QuantizedRows kept[2];
   for (int side = 0; side < 2; ++side) {
     const TensorProto* tensor =
         Has(node, kScale + side) ? ConstantOf(node.input(kScale + side)) : nullptr;
-    if (!ReadKeptRows(node, side, groups, width, tensor, &kept[side])) return false;
+    if (!ReadQuantizedRows(node, side, groups, width, tensor, &kept[side])) return false;
   }
   if ((kept[0].bits == 0) != (kept[1].bits == 0)) return false;
   if (!Has(node, kLengths) || !Has(node, kTotal) || node.output_size() > 3) return false;
@@ -320,10 +320,10 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
   }
   std::string rows[] = {key, value};
   for (int side = 0; side < 2; ++side) {
-    const std::string fresh = quantised ? Kept(kept[side], rows[side], w) : rows[side];
+    const std::string fresh = quantised ? RowsForCache(kept[side], rows[side], w) : rows[side];
     const std::string present = Gives(node, 1 + side) ? node.output(1 + side) : "";
     SetInt(&w.Node("Concat", {node.input(kPast + side), fresh}, present), "axis", 2);
-    rows[side] = quantised ? Unkept(kept[side], w.Name(), w) : w.Name();
+    rows[side] = quantised ? RowsFromCache(kept[side], w.Name(), w) : w.Name();
   }
   std::string seen = InOrder(length, tokens, w);
   if (!mask.empty()) {

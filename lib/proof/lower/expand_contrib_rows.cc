@@ -11,14 +11,14 @@ using onnx::TensorProto;
 
 // Returns the scales, or their inverses, as a constant of one element or of shape [1, groups, 1,
 // width].
-std::string Numbers(const KeptRows& rows, bool inverse, Writer& w) {
+std::string Numbers(const QuantizedRows& rows, bool inverse, Writer& w) {
   std::vector<float> values = rows.scale;
   for (float& value : values) value = inverse ? 1 / value : value;
   if (values.size() == 1) return w.Float(values[0]);
   return w.Floats({1, rows.groups, 1, rows.width}, values);
 }
 
-std::string Zero(const KeptRows& rows, Writer& w) {
+std::string Zero(const QuantizedRows& rows, Writer& w) {
   return rows.bits == 4 ? w.Byte(TensorProto::UINT8, 8) : w.Byte(TensorProto::INT8, 0);
 }
 
@@ -33,8 +33,8 @@ std::string Shifted(const std::string& x, const std::string& by, const char* dir
 
 }  // namespace
 
-bool ReadKeptRows(const NodeProto& node, int side, int64_t groups, int64_t width,
-                  const TensorProto* scale, KeptRows* rows) {
+bool ReadQuantizedRows(const NodeProto& node, int side, int64_t groups, int64_t width,
+                       const TensorProto* scale, QuantizedRows* rows) {
   const char* const name = side == 0 ? "k_quant_type" : "v_quant_type";
   const std::string form = StringAttribute(node, name, "NONE");
   if (form == "NONE" || form.empty()) return !Has(node, 12 + side);
@@ -53,7 +53,7 @@ bool ReadKeptRows(const NodeProto& node, int side, int64_t groups, int64_t width
   return true;
 }
 
-std::string Kept(const KeptRows& rows, const std::string& x, Writer& w) {
+std::string RowsForCache(const QuantizedRows& rows, const std::string& x, Writer& w) {
   w.Node("Mul", {x, Numbers(rows, true, w)});
   if (rows.bits == 4) {
     const std::string steps = w.Name();
@@ -75,7 +75,7 @@ std::string Kept(const KeptRows& rows, const std::string& x, Writer& w) {
   return w.Name();
 }
 
-std::string Unkept(const KeptRows& rows, const std::string& cache, Writer& w) {
+std::string RowsFromCache(const QuantizedRows& rows, const std::string& cache, Writer& w) {
   std::string codes = cache;
   if (rows.bits == 4) {
     w.Node("Unsqueeze", {cache, w.Ints({4})});

@@ -14,7 +14,7 @@
 namespace kvlift::plain {
 
 // How one cache stores its rows.
-struct KeptRows {
+struct QuantizedRows {
   int64_t bits = 0;  // 8 or 4; 0 if rows are not quantised
   // `groups` is Nk and `width` is D.
   int64_t groups = 0, width = 0;
@@ -25,12 +25,12 @@ struct KeptRows {
 // Reads how the past at input 3 + side stores its rows (side 0: keys, 1: values). `scale` is the
 // constant at input 12 + side, null if there is none. Returns false if the cache is quantised in
 // another way.
-bool ReadKeptRows(const onnx::NodeProto& node, int side, int64_t groups, int64_t width,
-                  const onnx::TensorProto* scale, KeptRows* rows);
+bool ReadQuantizedRows(const onnx::NodeProto& node, int side, int64_t groups, int64_t width,
+                       const onnx::TensorProto* scale, QuantizedRows* rows);
 
-// Add nodes that quantise rows [B, Nk, S, D] as the cache stores them (Kept), and that dequantise
-// the cache (Unkept). Return the name of the result.
-std::string Kept(const KeptRows& rows, const std::string& x, Writer& w);
-std::string Unkept(const KeptRows& rows, const std::string& cache, Writer& w);
+// Add nodes that quantise rows [B, Nk, S, D] as the cache stores them (RowsForCache), and that
+// dequantise the cache (RowsFromCache). Return the name of the result.
+std::string RowsForCache(const QuantizedRows& rows, const std::string& x, Writer& w);
+std::string RowsFromCache(const QuantizedRows& rows, const std::string& cache, Writer& w);
 
 }  // namespace kvlift::plain

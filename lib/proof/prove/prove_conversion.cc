@@ -94,8 +94,8 @@ Manifest WithoutCommonRings(Manifest relation) {
 // Writes sizes that operators fix into both models. Those of the source restrict nothing. One that
 // only the result fixes is left open, because the result would refuse steps that the source takes.
 void DeclareFixedSizes(onnx::ModelProto* source, onnx::ModelProto* result) {
-  const std::vector<NamedSize> theirs = FixedSizesOf(*source);
-  std::vector<NamedSize> mine = FixedSizesOf(*result);
+  const std::vector<NamedSize> theirs = SizesFixedByOperators(*source);
+  std::vector<NamedSize> mine = SizesFixedByOperators(*result);
   std::erase_if(mine, [&](const NamedSize& size) {
     return std::find(theirs.begin(), theirs.end(), size) == theirs.end();
   });

@@ -241,7 +241,7 @@ class Controls {
   // Runs only the part of the mutant that differs. False, and `result` unchanged, if there is no
   // such part or it does not run.
   bool ByTail(const Graph& mutant, ControlResult* result) {
-    const auto tail = FindTail(after_, mutant, relation_, options_.most_tail);
+    const auto tail = FindAffectedPart(after_, mutant, relation_, options_.most_affected);
     if (!tail || !prelude_) return false;
     const Driver driver(driver_, tail->relation);
     ControlResult told = *result;
@@ -250,7 +250,8 @@ class Controls {
       auto feeds = prelude_->Of(*record, tail->fed);
       if (!feeds) return false;
       if (!runner) {
-        auto made = Make(BuildTail(mutant, *tail, feeds->front()), {}, exec::AliasMode::kOff);
+        auto made =
+            Make(BuildAffectedPart(mutant, *tail, feeds->front()), {}, exec::AliasMode::kOff);
         if (!made.ok()) return false;
         runner = *std::move(made);
       }
@@ -304,8 +305,8 @@ class Controls {
   const ControlOptions& options_;
   std::vector<const Record*> order_;
   std::map<const Record*, CacheState> fresh_;
-  std::optional<Runner> whole_;     // the converted model, not mutated
-  std::optional<Prelude> prelude_;  // the values that it computes
+  std::optional<Runner> whole_;           // the converted model, not mutated
+  std::optional<ValueRecorder> prelude_;  // the values that it computes
 };
 
 }  // namespace

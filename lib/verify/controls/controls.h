@@ -26,7 +26,7 @@ struct ControlOptions {
   bool everywhere = false;   // mutants of every layer, not of the last one only
   // A mutant whose changed nodes, with all that depends on them, are at most this share of the
   // model's nodes (0 to 1) is run without the other nodes (mutant_cone.h).
-  double most_tail = 0.5;
+  double most_affected = 0.5;
   std::string unrefused;  // why a step outside the capacity is not refused; empty: it is refused
   bool proved = false;    // every fact of the proof holds
   Assumptions* ledger = nullptr;  // receives the observations that excuse a mutant; never null

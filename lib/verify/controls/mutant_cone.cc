@@ -15,7 +15,7 @@ class ConeFinder {
   ConeFinder(const Graph& model, const Graph& mutant, const Manifest& relation)
       : model_(model), mutant_(mutant), relation_(relation), dirty_(mutant.num_values(), false) {}
 
-  Tail Run() {
+  AffectedPart Run() {
     for (NodeId n = 0; n < mutant_.num_nodes(); ++n) changed_.push_back(!IsInModel(n));
     FindCaches();
     for (bool again = true; again;) {
@@ -97,8 +97,8 @@ class ConeFinder {
     return dirty_[past] = true;
   }
 
-  Tail Result() {
-    Tail tail;
+  AffectedPart Result() {
+    AffectedPart tail;
     absl::flat_hash_set<ValueId> read;
     for (const NodeId n : nodes_) {
       for (const ValueId v : OperandsOf(n)) read.insert(v);
@@ -135,16 +135,16 @@ class ConeFinder {
 
 }  // namespace
 
-std::optional<Tail> FindTail(const Graph& model, const Graph& mutant, const Manifest& relation,
-                             double most) {
-  Tail tail = ConeFinder(model, mutant, relation).Run();
+std::optional<AffectedPart> FindAffectedPart(const Graph& model, const Graph& mutant,
+                                             const Manifest& relation, double most) {
+  AffectedPart tail = ConeFinder(model, mutant, relation).Run();
   const bool small = static_cast<double>(tail.nodes.size()) <= most * mutant.num_nodes();
   if (!small || tail.nodes.empty() || tail.relation.outputs.empty()) return std::nullopt;
   return tail;
 }
 
-std::optional<std::vector<exec::Feeds>> Prelude::Of(const Record& record,
-                                                    const std::vector<std::string>& names) {
+std::optional<std::vector<exec::Feeds>> ValueRecorder::Of(const Record& record,
+                                                          const std::vector<std::string>& names) {
   Values& values = values_[&record];
   std::vector<std::string> missing;
   for (const std::string& name : names) {
@@ -160,7 +160,8 @@ std::optional<std::vector<exec::Feeds>> Prelude::Of(const Record& record,
   return feeds;
 }
 
-void Prelude::Run(const Record& record, const std::vector<std::string>& names, Values* values) {
+void ValueRecorder::Run(const Record& record, const std::vector<std::string>& names,
+                        Values* values) {
   const Graph& graph = model_.program().graph();
   const std::set<std::string> wanted(names.begin(), names.end());
   model_.session().set_observer([&](NodeId n, absl::Span<const exec::View> outputs) {
@@ -185,8 +186,9 @@ void Prelude::Run(const Record& record, const std::vector<std::string>& names, V
   model_.session().set_observer(nullptr);
 }
 
-std::shared_ptr<const onnx::ModelProto> BuildTail(const Graph& mutant, const Tail& tail,
-                                                  const exec::Feeds& feeds) {
+std::shared_ptr<const onnx::ModelProto> BuildAffectedPart(const Graph& mutant,
+                                                          const AffectedPart& tail,
+                                                          const exec::Feeds& feeds) {
   const std::shared_ptr<onnx::ModelProto> model = BorrowingModel(mutant.shared_model());
   const onnx::ModelProto& from = mutant.model();
   model->set_ir_version(from.ir_version());

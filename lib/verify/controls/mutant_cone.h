@@ -18,7 +18,7 @@
 
 namespace kvlift {
 
-struct Tail {
+struct AffectedPart {
   Manifest relation;             // with the inputs, outputs and caches of the part only
   std::vector<NodeId> nodes;     // of the mutant's graph
   std::vector<std::string> fed;  // values that the part reads and other nodes compute
@@ -27,14 +27,14 @@ struct Tail {
 // Returns the part of a mutant that differs from the model in nodes and constants only. nullopt if
 // it has more than `most` (0 to 1) of the mutant's nodes, or no output. A cache that the part reads
 // is also written in it, so that cache contents need not be recorded.
-std::optional<Tail> FindTail(const Graph& model, const Graph& mutant, const Manifest& relation,
-                             double most);
+std::optional<AffectedPart> FindAffectedPart(const Graph& model, const Graph& mutant,
+                                             const Manifest& relation, double most);
 
 // Records values that a model computes in the steps of records, and keeps them.
-class Prelude {
+class ValueRecorder {
  public:
   // All arguments must outlive the object.
-  Prelude(const Driver& driver, Runner& model, const Manifest& relation)
+  ValueRecorder(const Driver& driver, Runner& model, const Manifest& relation)
       : driver_(driver), model_(model), relation_(relation) {}
 
   // Returns the values for each step of the record; nullopt if the model does not compute each of
@@ -55,7 +55,8 @@ class Prelude {
 
 // Returns the part as a model. feeds: the recorded values of one step, whose types the model
 // declares. It shares the weights of the mutant's model and keeps that alive.
-std::shared_ptr<const onnx::ModelProto> BuildTail(const Graph& mutant, const Tail& tail,
-                                                  const exec::Feeds& feeds);
+std::shared_ptr<const onnx::ModelProto> BuildAffectedPart(const Graph& mutant,
+                                                          const AffectedPart& tail,
+                                                          const exec::Feeds& feeds);
 
 }  // namespace kvlift

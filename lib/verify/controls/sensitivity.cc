@@ -171,12 +171,12 @@ class Sampler {
     }
     ++result_.sampled;
     if (most > 1) {
-      result_.least = result_.felt == 0 ? most : std::min(result_.least, most);
-      ++result_.felt;
+      result_.least = result_.detected == 0 ? most : std::min(result_.least, most);
+      ++result_.detected;
     } else if (most == 0) {
-      result_.unseen.push_back(what_);
+      result_.without_effect.push_back(what_);
     } else {
-      result_.weak.push_back(fmt::format("{} ({:.2g} of a change that is felt)", what_, most));
+      result_.weak.push_back(fmt::format("{} ({:.2g} of the threshold)", what_, most));
     }
   }
 

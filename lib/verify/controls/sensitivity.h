@@ -15,10 +15,11 @@ namespace kvlift {
 // A change of outputs is detected if it exceeds 100 times the fixed bound (compare.h), in half
 // types 5 times. Slots and tokens are given as texts, "slot 4 of cache 0.key, sequence 1,".
 struct Sensitivity {
-  int sampled = 0, felt = 0;        // slots and tokens changed; those whose change was detected
-  double least = 0;                 // the smallest detected change, in multiples of that threshold
-  std::vector<std::string> unseen;  // those whose change moves no output of the source at all
-  std::vector<std::string> weak;    // those whose change moves outputs by less than the threshold
+  int sampled = 0, detected = 0;  // slots and tokens changed; those whose change was detected
+  double least = 0;               // the smallest detected change, in multiples of that threshold
+  std::vector<std::string>
+      without_effect;             // those whose change moves no output of the source at all
+  std::vector<std::string> weak;  // those whose change moves outputs by less than the threshold
   std::optional<Counterexample> difference;  // where the two models react differently
 };
 

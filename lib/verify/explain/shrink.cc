@@ -26,7 +26,7 @@ std::string Text(double number) {
 class Shrinker {
  public:
   Shrinker(const Driver& driver, Runner& source, Runner& converted, const Manifest& relation,
-           const PlanLimits& limits, int source_nodes, const ToldBy& told)
+           const PlanLimits& limits, int source_nodes, const DetectingCheck& told)
       : driver_(driver),
         source_(source),
         converted_(converted),
@@ -293,8 +293,8 @@ class Shrinker {
 }  // namespace
 
 void Shrink(const Driver& driver, Runner& source, Runner& converted, const Manifest& relation,
-            const PlanLimits& limits, const Plan& plan, int source_nodes, const ToldBy& told,
-            Counterexample* found) {
+            const PlanLimits& limits, const Plan& plan, int source_nodes,
+            const DetectingCheck& told, Counterexample* found) {
   Shrinker shrinker(driver, source, converted, relation, limits, source_nodes, told);
   const Plan smallest = shrinker.Smallest(plan, found->step);
   if (told.self_check && !shrinker.DifferenceOf(smallest)) return;

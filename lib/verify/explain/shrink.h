@@ -8,7 +8,7 @@
 namespace kvlift {
 
 // The check that found the difference; by default the comparison of a plan with the source.
-struct ToldBy {
+struct DetectingCheck {
   bool self_check = false;  // a self check of the converted model (self_checks.h)
   double unused = 0;        // amplitude of the noise that it puts into slots without a token
   Runner* mode = nullptr;   // the converted model in the executor's mode that differs; null: none
@@ -21,7 +21,7 @@ struct ToldBy {
 // `mode`, the cache slots behind the tokens are written as the mode left them, so that any runtime
 // that is fed them gives what the mode gave.
 void Shrink(const Driver& driver, Runner& source, Runner& converted, const Manifest& relation,
-            const PlanLimits& limits, const Plan& plan, int source_nodes, const ToldBy& told,
-            Counterexample* found);
+            const PlanLimits& limits, const Plan& plan, int source_nodes,
+            const DetectingCheck& told, Counterexample* found);
 
 }  // namespace kvlift

@@ -234,7 +234,7 @@ std::vector<std::string> InputsReadForShapes(const Manifest& relation, const Gra
                                              const Graph& after) {
   std::vector<std::string> names;
   for (const ManifestInput& input : relation.inputs) {
-    if (!IsOfBoth(input)) continue;
+    if (!HasSourceInput(input)) continue;
     const std::string& name = NameInSource(input);
     if (!IsReadForShape(source, name) || !IsReadForShape(after, input.name)) continue;
     names.push_back(name);

@@ -113,7 +113,7 @@ std::string Unaccounted(const Graph& source, const Graph& after, const Manifest&
   std::set<std::string> inputs, outputs, source_inputs, source_outputs;
   for (const ManifestInput& i : relation.inputs) {
     inputs.insert(i.name);
-    if (IsOfBoth(i)) source_inputs.insert(NameInSource(i));
+    if (HasSourceInput(i)) source_inputs.insert(NameInSource(i));
   }
   for (const DroppedInput& d : relation.dropped) {
     if (source_inputs.count(d.name) == 0) continue;

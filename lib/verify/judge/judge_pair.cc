@@ -81,7 +81,7 @@ PairVerifier::PairVerifier(const Model& before, const Model& after, const Manife
 
 absl::StatusOr<VerifyReport> PairVerifier::Run() {
   KV_ASSIGN_OR_RETURN(Graph source_graph, Graph::Build(before_.proto));
-  if (const auto fixed = FixedSizesOf(*before_.proto); !fixed.empty()) {
+  if (const auto fixed = SizesFixedByOperators(*before_.proto); !fixed.empty()) {
     KV_ASSIGN_OR_RETURN(source_graph, Graph::Build(WithSizes(*before_.proto, fixed)));
   }
   KV_ASSIGN_OR_RETURN(Graph after_graph, Graph::Build(after_.proto));
@@ -333,16 +333,16 @@ void PairVerifier::RunSensitivity(const Driver& driver, ErrorBounds* bounds, Run
       SampleSensitivity(driver, bounds, source, converted, relation_, limits_, source_nodes_);
   if (s.difference && !report_.counterexample) report_.counterexample = s.difference;
   sensitivity_ = {
-      {"sensitivity", fmt::format("{} of {} sampled slots and tokens are felt, the least {:.3g} "
-                                  "times as much as it must",
-                                  s.felt, s.sampled, s.least)}};
-  if (!s.unseen.empty()) {
-    sensitivity_.emplace_back("not seen by the source",
-                              fmt::format("{}", fmt::join(s.unseen, " ")));
+      {"sensitivity", fmt::format("{} of {} sampled slots and tokens change the outputs by "
+                                  "more than the threshold, at least {:.3g} times as much",
+                                  s.detected, s.sampled, s.least)}};
+  if (!s.without_effect.empty()) {
+    sensitivity_.emplace_back("without effect in the source",
+                              fmt::format("{}", fmt::join(s.without_effect, " ")));
   }
   if (!s.weak.empty()) {
     weak_ = fmt::format("{}", fmt::join(s.weak, " "));
-    sensitivity_.emplace_back("hardly felt", weak_);
+    sensitivity_.emplace_back("below the threshold", weak_);
   }
 }
 
@@ -355,7 +355,7 @@ void PairVerifier::RunSelfChecks(const Driver& driver, Runner& source, Runner& c
   for (const SelfCheck& check : checks.Run(source, converted)) {
     Take(check);
     if (!check.difference || !check.plan || control_) continue;
-    ToldBy told{true, check.unused};
+    DetectingCheck told{true, check.unused};
     std::optional<Runner> mode;
     if (check.mode) {
       auto made = MakeRunner(after_, checks.Pairs(), *check.mode);

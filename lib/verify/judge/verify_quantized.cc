@@ -119,15 +119,15 @@ absl::StatusOr<VerifyReport> VerifyQuantized(const Model& before, const Model& a
 
   // Sensitivity was sampled without quantisation. With random values and scales an attention may
   // weigh a single key only.
-  VerifyPart unfelt;
-  unfelt.sensitivity = false;
-  unfelt.reads_unused = ReadsUnused(report) || MovesRows(relation);
+  VerifyPart without_sampling;
+  without_sampling.sensitivity = false;
+  without_sampling.reads_unused = ReadsUnused(report) || MovesRows(relation);
   // Values and scales are proved against the definition in ONNX operators, below.
   VerifyOptions as_defined = options;
   as_defined.proof = false;
   as_defined.source = false;
-  KV_ASSIGN_OR_RETURN(VerifyReport stored,
-                      verify(parts->defined, after, parts->stored_relation, as_defined, unfelt));
+  KV_ASSIGN_OR_RETURN(VerifyReport stored, verify(parts->defined, after, parts->stored_relation,
+                                                  as_defined, without_sampling));
   Proof proof;
   if (options.proof) {
     proof = ProveConversion(*parts->defined_operators.proto, *after.proto, parts->stored_relation);
@@ -157,7 +157,7 @@ absl::StatusOr<VerifyReport> VerifyQuantized(const Model& before, const Model& a
   if (recorder != nullptr) {
     bounded.recorder = recorder;
     bounded.stored = StorageOf(relation);
-    recorder->StandFor(bounded.stored);
+    recorder->StoreRowsUnquantized(bounded.stored);
     KV_ASSIGN_OR_RETURN(rounded,
                         verify(before, parts->rounded, parts->plain_relation, within, bounded));
     recorder->Store(relation);

@@ -309,7 +309,7 @@ class Cutter {
       return !my_inputs.contains(input.name);
     });
     for (const ManifestInput& input : relation->inputs) {
-      if (!IsOfBoth(input)) continue;
+      if (!HasSourceInput(input)) continue;
       const std::string& name = NameInSource(input);
       if (!their_inputs.contains(name)) {
         return absl::FailedPreconditionError(

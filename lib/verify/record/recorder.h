@@ -59,7 +59,9 @@ class Recorder : public PlanWatcher {
   // Declares that the converted model that runs from now on stores the rows of these caches (by
   // input) unchanged, where the recorded model quantises them. Elements without a computed bound
   // are then not compared.
-  void StandFor(std::map<std::string, RowStorage> stored) { stored_ = std::move(stored); }
+  void StoreRowsUnquantized(std::map<std::string, RowStorage> stored) {
+    stored_ = std::move(stored);
+  }
 
   void Begin(const Plan& plan) override;
   void SourceRan(const StepSpec& step, const exec::Feeds& feeds,

@@ -79,8 +79,8 @@ std::string FrozenPathFor(const std::string& output, int64_t tokens) {
 }
 
 // The exit code for a converted model that is not written.
-int ExitCodeOf(Equality equality) {
-  return equality == Equality::kDifferent ? kFindings : kInconclusive;
+int ExitCodeOf(ConversionVerdict equality) {
+  return equality == ConversionVerdict::kDifferent ? kFindings : kInconclusive;
 }
 
 // One run of the command, from the model to the files. There is one graph, or one for each number

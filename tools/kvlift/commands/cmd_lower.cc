@@ -129,7 +129,7 @@ class LowerRun {
       PrintJson(io_, Document("withheld", Finding{why.substr(0, space), text, {}, {}}, {}));
     }
     Complain(io_, flags_.output, "not written: " + why);
-    return judged_->equality == Equality::kDifferent ? kFindings : kInconclusive;
+    return judged_->equality == ConversionVerdict::kDifferent ? kFindings : kInconclusive;
   }
 
   int CannotWrite(const absl::Status& status) {
@@ -182,10 +182,10 @@ class LowerRun {
       }
     }
     switch (judged_->equality) {
-      case Equality::kProved:
+      case ConversionVerdict::kProved:
         text += fmt::format("equal: {}\n", share);
         break;
-      case Equality::kTested:
+      case ConversionVerdict::kTested:
         text += fmt::format("equal as tested: {}, the plans passed\n", share);
         break;
       default:

@@ -65,7 +65,7 @@ ordered_json AttentionJson(const AttentionReport& a) {
 
 // What was shown about a converted model; null if nothing was.
 ordered_json EqualityJson(const ProvedConversion& converted) {
-  if (converted.equality == Equality::kNothing) return nullptr;
+  if (converted.equality == ConversionVerdict::kNothing) return nullptr;
   ordered_json open = ordered_json::array();
   for (const ProofFact& fact : converted.proof.facts) {
     if (fact.holds()) continue;
