@@ -167,7 +167,7 @@ class WeightsTest(unittest.TestCase):
         layer.attribute.extend([onnx.helper.make_attribute("scale", 0.9)])
         onnx.save(model, out)
         wrong = tool("verify", source, out)
-        self.assertIn("not run in their own types: they are not seen to be equal in float32",
+        self.assertIn("not run in their own types: they are not shown to be equal in float32",
                       wrong.stdout)
         self.assertNotIn("agree in 0 steps", wrong.stdout)
 

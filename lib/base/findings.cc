@@ -238,7 +238,7 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "be derived from a write index",
      "With a buffer of fixed size, the shape of the past no longer tells its length.",
      "Give positions as a graph input."},
-    {"KV216", "mask-not-drawn", "the mask cannot be drawn from the write index",
+    {"KV216", "mask-not-drawn", "the mask cannot be computed from the write index",
      "What the mask depends on cannot be computed at the place where it is needed.",
      "See the expression in the text."},
     {"KV217", "layout-unsupported", "the cache has a layout that is not supported",
@@ -296,7 +296,7 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV234", "slots-not-traced", "what the number of a slot means cannot be told",
      "Rows are moved only where nothing but attention up to the valid length reads the caches.",
      "Convert the whole model; caches in front of decomposed attentions stay as they are."},
-    {"KV235", "no-tree", "a tree of new tokens cannot be drawn",
+    {"KV235", "no-tree", "the mask of a tree of new tokens cannot be computed",
      "Tokens of one depth have one position but slots of their own: positions must come from the "
      "host, masks must not count slots, and every attention must take the mask.",
      "Export with positions as a graph input, or leave out --tree-mask."},

@@ -52,7 +52,7 @@ bool LowerAttention(Lowering& l, NodeId n, AttentionForm form) {
   } else if (why.empty()) {
     if (l.graph().opset() < 24 || IsOfOpset23(site)) return false;
     for (int k = kPresentKey; k <= kScores; ++k) {
-      if (l.gives(n, k)) why = "it has outputs besides Y, and needs a drawn mask";
+      if (l.gives(n, k)) why = "it has outputs besides Y, and needs a mask tensor";
     }
   }
   if (!why.empty()) {

@@ -483,6 +483,38 @@ TEST_F(Lemmas, RotationFused) {
 }
 
 // The largest of lengths is at least each of them; a mean, a minimum, or the first one is not.
+TEST_F(Lemmas, Quotient) {
+  const auto graph = [](const std::string& nodes, const std::string& type = "float") {
+    return fmt::format(
+        "g ({0}[2,3] x, {0}[2,1] d) => (float[?,?] y) {{ one = Constant<value = float {{1}}>()\n"
+        "two = Constant<value = float {{2}}>()\n {1} }}",
+        type, nodes);
+  };
+  Inputs inputs;
+  inputs["x"] = {{2, 3}, {1, -2, 3, 0.5, -0.25, 7}};
+  inputs["d"] = {{2, 1}, {3, -0.7}};
+  const std::vector<double> quotient = Result(graph("y = Div(x, d)"), inputs);
+  EXPECT_TRUE(AreNear(Result(graph("r = Reciprocal(d) y = Mul(x, r)"), inputs), quotient));
+  EXPECT_TRUE(AreNear(Result(graph("r = Div(one, d) y = Mul(r, x)"), inputs), quotient));
+  // Another number than 1 is divided.
+  EXPECT_FALSE(AreNear(Result(graph("r = Div(two, d) y = Mul(x, r)"), inputs), quotient));
+  // The other operand is inverted.
+  EXPECT_FALSE(AreNear(Result(graph("r = Reciprocal(x) y = Mul(r, d)"), inputs), quotient));
+  // In integers.
+  inputs["x"].values = {7, -2, 9, 5, -6, 8};
+  inputs["d"].values = {3, 2};
+  const auto integer = [&](const std::string& nodes) {
+    return Result(graph("whole = Constant<value = int64 {1}>()\n" + nodes, "int64"), inputs);
+  };
+  EXPECT_FALSE(AreNear(integer("r = Div(whole, d) z = Mul(x, r) y = Cast<to = 1>(z)"),
+                       integer("z = Div(x, d) y = Cast<to = 1>(z)")));
+  // 1 / d leaves the range of the type, and x / d does not.
+  inputs["x"].values = {1e-40, 2e-40, 3e-40, 1e-40, 2e-40, 3e-40};
+  inputs["d"].values = {1e-40, 2e-40};
+  EXPECT_FALSE(AreNear(Result(graph("r = Reciprocal(d) y = Mul(x, r)"), inputs),
+                       Result(graph("y = Div(x, d)"), inputs)));
+}
+
 TEST_F(Lemmas, LongestSequence) {
   const Inputs in = {{"n", Numbers{{3}, {2, 7, 4}}}};
   const auto reduced = [&](const std::string& op) {

@@ -51,6 +51,64 @@ TEST(Weights, OfAnotherNameAreTheSameByTheirBytes) {
             "");
 }
 
+// x * (1 / y) and x / y, in either model.
+TEST(Quotients, AreProductsWithInverses) {
+  const std::string root = "r0 = Mul (y0, y0)\nr = Sqrt (r0)\n";
+  const std::string quotient = root + "y = Div (y0, r)";
+  const std::string ones = " float unit = {1}, float[1,1,1,1] wide = {1}, float two = {2},";
+  for (const std::string& product :
+       {root + "i = Reciprocal (r)\ny = Mul (y0, i)", root + "i = Reciprocal (r)\ny = Mul (i, y0)",
+        root + "i = Div (unit, r)\ny = Mul (y0, i)"}) {
+    EXPECT_EQ(WithEnd(product, quotient, ones, ones), "") << product;
+    EXPECT_EQ(WithEnd(quotient, product, ones, ones), "") << product;
+  }
+  for (const std::string& other :
+       {root + "i = Div (two, r)\ny = Mul (y0, i)", root + "i = Reciprocal (y0)\ny = Mul (r, i)",
+        root + "i = Reciprocal (r0)\ny = Mul (y0, i)",
+        root + "i = Div (wide, r)\nz = Mul (y0, i)\ny = Squeeze (z, zeroth)",
+        root + "i = Reciprocal (r)\ny = Mul (i, i)"}) {
+    EXPECT_NE(WithEnd(other, quotient, ones + " int64[1] zeroth = {0},", ones), "") << other;
+  }
+}
+
+TEST(Quotients, RestOnFiniteInverses) {
+  const Proof proof =
+      ProofOfPair(kCase,
+                  {{kLastOfSource,
+                    "y0 = Reshape(context4, y_shape)\nr = Exp(y0)\ni = Reciprocal(r)\n"
+                    "y = Mul(y0, i)"}},
+                  {{kLast, "y0 = Reshape (context4, y_shape)\nr = Exp (y0)\ny = Div (y0, r)"}});
+  EXPECT_EQ(Unproved(proof), "");
+  EXPECT_TRUE(proof.assumptions.Has(AssumptionKind::kFinite, "i"));
+}
+
+// An optimiser leaves one of several nodes that compute the same.
+TEST(Repeated, OneNodeStandsForAll) {
+  const std::string twice = "a = Sin (y0)\nb = Sin (y0)\n";
+  const std::string end = "c = Cos (b)\nd = Cos (a)\ne = Mul (a, c)\ny = Add (e, d)";
+  const std::string source = twice + end;
+  EXPECT_EQ(WithEnd(source, "a = Sin (y0)\nc = Cos (a)\ne = Mul (a, c)\ny = Add (e, c)"), "");
+  EXPECT_EQ(WithEnd(source, "b = Sin (y0)\nd = Cos (b)\ne = Mul (b, d)\ny = Add (e, d)"), "");
+  EXPECT_EQ(WithEnd("a = Identity (y0)\nb = Cast <to = 1> (a)\nc = Sin (b)\ny = Mul (a, c)",
+                    "c = Sin (y0)\ny = Mul (y0, c)"),
+            "");
+  // Other attributes, operands in another order, and random numbers.
+  EXPECT_NE(WithEnd("a = LeakyRelu <alpha = 0.1> (y0)\nb = LeakyRelu <alpha = 0.2> (y0)\n"
+                    "y = Sub (a, b)",
+                    "a = LeakyRelu <alpha = 0.1> (y0)\ny = Sub (a, a)"),
+            "");
+  EXPECT_NE(WithEnd("s = Sin (y0)\na = Sub (y0, s)\nb = Sub (s, y0)\nc = Cos (a)\nd = Exp (b)\n"
+                    "y = Add (c, d)",
+                    "s = Sin (y0)\na = Sub (y0, s)\nc = Cos (a)\nd = Exp (a)\ny = Add (c, d)"),
+            "");
+  EXPECT_NE(WithEnd("a = RandomNormalLike (y0)\nb = RandomNormalLike (y0)\nc = Sub (a, b)\n"
+                    "y = Add (y0, c)",
+                    "a = RandomNormalLike (y0)\nc = Sub (a, a)\ny = Add (y0, c)"),
+            "");
+  EXPECT_NE(WithEnd("a = Cast <to = 10> (y0)\nb = Cast <to = 1> (a)\ny = Sin (b)", "y = Sin (y0)"),
+            "");
+}
+
 // Two that hold the same take turns; names of the source may stand for other numbers.
 TEST(Weights, NamesAreNoNumbers) {
   const std::string x = "{1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8},",
@@ -157,7 +215,7 @@ TEST(Lookups, PlacesOnAnAxisAreInsideATableOfThatSize) {
     const std::string unproved = WithEnd(best + "place = Cast <to = 1> (best)\ny = Add (y0, place)",
                                          best + "bonus = Gather (table, best)\ny = Add (y0, bonus)",
                                          numbers, numbers + table);
-    return unproved.find("(index of a Gather) is not seen to be so") != std::string::npos;
+    return unproved.find("(index of a Gather) is not shown") != std::string::npos;
   };
   EXPECT_FALSE(leaves_open(" float[4] table = {1, 2, 3, 4},"));
   EXPECT_TRUE(leaves_open(" float[3] table = {1, 2, 3},"));

@@ -109,6 +109,13 @@ bool IsGlobalPool(const onnx::NodeProto& node) {
          (node.op_type() == "GlobalAveragePool" || node.op_type() == "GlobalMaxPool");
 }
 
+bool IsRandomOperator(const onnx::NodeProto& node) {
+  constexpr std::string_view kRandom[] = {"Bernoulli",        "Dropout",          "Multinomial",
+                                          "RandomNormal",     "RandomNormalLike", "RandomUniform",
+                                          "RandomUniformLike"};
+  return std::find(std::begin(kRandom), std::end(kRandom), node.op_type()) != std::end(kRandom);
+}
+
 bool IsTrainingNormalization(const onnx::NodeProto& node) {
   if (node.op_type() != "BatchNormalization") return false;
   // Before opset 14, further outputs ask for training.

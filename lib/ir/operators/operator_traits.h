@@ -36,6 +36,10 @@ const ElementwiseOperator* FindElementwise(const onnx::NodeProto& node);
 // them with one element.
 bool IsGlobalPool(const onnx::NodeProto& node);
 
+// Returns true if the operator draws numbers, so that two nodes with the same operands differ.
+// Dropout is one, whatever its mode.
+bool IsRandomOperator(const onnx::NodeProto& node);
+
 // Returns true for a BatchNormalization in training, which normalises by the mean and variance of
 // all rows that it is given, instead of by inputs.
 bool IsTrainingNormalization(const onnx::NodeProto& node);

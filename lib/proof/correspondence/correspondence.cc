@@ -17,7 +17,7 @@ using sym::Kind;
 
 Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
                                const std::vector<LengthClaim>& claims, const SourceCase& steps)
-    : pair_(pair), forms_(pair.forms()), uniform_(relation.uniform) {
+    : pair_(pair), forms_(pair.forms()), repeated_(pair), uniform_(relation.uniform) {
   for (const ManifestInput& input : relation.inputs) {
     const ValueId after = pair.After(input.name), before = pair.Before(input.name);
     if (after == kNoValue) continue;
@@ -333,9 +333,10 @@ void Correspondence::SetStackedJoinedTwin(ValueId after, ValueId before, int64_t
 Grounds Correspondence::TakeGrounds() const { return std::exchange(grounds_, {}); }
 
 Sameness Correspondence::TwinSameness(ValueId after, ValueId before) const {
-  const auto it = twins_.find(after);
-  if (it == twins_.end() || it->second != before || folded_.contains(after) ||
-      split_.contains(after) || stacked_.contains(after) || joined_.contains(after)) {
+  const ValueId twin = TwinOf(after);
+  if (twin == kNoValue || repeated_.FirstOf(twin) != repeated_.FirstOf(before) ||
+      folded_.contains(after) || split_.contains(after) || stacked_.contains(after) ||
+      joined_.contains(after)) {
     return Sameness::kNone;
   }
   RestOnTwin(after);

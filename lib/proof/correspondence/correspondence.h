@@ -16,6 +16,7 @@
 #include "contract/manifest.h"
 #include "proof/graphs/grounds.h"
 #include "proof/graphs/pair.h"
+#include "proof/graphs/repeated_nodes.h"
 #include "proof/lower/branches.h"
 #include "proof/lower/expand_contrib_ops.h"
 #include "proof/rows/moved_rows.h"
@@ -96,8 +97,8 @@ class Correspondence {
   void RestOn(Assumption assumption) const { grounds_.given.Add(std::move(assumption)); }
   void RestOn(const Grounds& grounds) const { grounds_.Add(grounds); }
   void RestOnLemma(const std::string& name) const { grounds_.AddLemma(name); }
-  // Returns how a value and `before` are the same; kNone unless `before` is the twin and has the
-  // same arrangement of axes.
+  // Returns how a value and `before` are the same; kNone unless `before` is the twin, or what a node
+  // computes that repeats the twin's, and has the same arrangement of axes.
   Sameness TwinSameness(ValueId after, ValueId before) const;
   // The assumptions that hold for all facts: sizes that are taken to be equal.
   const Assumptions& assumptions() const { return assumptions_; }
@@ -189,6 +190,7 @@ class Correspondence {
 
   const GraphPair& pair_;
   sym::Forms& forms_;
+  const RepeatedNodes repeated_;
   bool uniform_ = false;
   // Inputs of the source that were dropped and hold P..T-1.
   absl::flat_hash_set<ValueId> positions_;

@@ -63,6 +63,12 @@ Expr Correspondence::Normal(Expr e, const Facts& facts) const {
   if (e == nullptr) return nullptr;
   sym::Pool::Substitution s;
   s.dims = sizes_;
+  if (!repeated_.empty()) {
+    for (Expr load : sym::LoadsOf(e)) {
+      const ValueId first = repeated_.FirstOf(load->source());
+      if (first != load->source()) s.atoms[load] = forms_.pool().Load(first, load->args());
+    }
+  }
   if (past_ != nullptr && !positions_.empty()) {
     for (Expr load : sym::LoadsOf(e)) {
       if (!positions_.contains(load->source()) || load->args().empty()) continue;

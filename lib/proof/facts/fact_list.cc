@@ -62,7 +62,7 @@ bool FactList::AddEqual(const std::string& about, std::string text, Expr mine, E
     if (equal) given = std::move(vectors);
   }
   std::string why_not;
-  if (!equal) why_not = fmt::format("{} is not seen to be {}", Text(mine), Text(theirs));
+  if (!equal) why_not = fmt::format("{} is not shown to equal {}", Text(mine), Text(theirs));
   return AddGiven(about, std::move(text), std::move(given), std::move(why_not));
 }
 

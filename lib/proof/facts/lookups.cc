@@ -35,7 +35,7 @@ class LookupReader {
         if (IsInside(lookup)) continue;
         found.emplace_back(
             pair_.NameOf(graph_.outputs(n)[0]),
-            fmt::format("{} < {} (index of a {}) is not seen to be so",
+            fmt::format("{} < {} (index of a {}) is not shown",
                         sym::ToString(lookup.index, &graph_), sym::ToString(lookup.rows, &graph_),
                         graph_.node(n).op_type()));
       }

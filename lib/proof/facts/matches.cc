@@ -5,6 +5,7 @@
 
 #include "fmt/format.h"
 #include "ir/types.h"
+#include "proof/lemmas/joint/quotient.h"
 #include "proof/lemmas/joint/rotation_fused.h"
 #include "proof/lemmas/names.h"
 #include "proof/lower/expand_contrib_ops.h"
@@ -53,6 +54,11 @@ void Matches::Match(NodeId node) {
     Grounds grounds = twins_->TakeGrounds();
     grounds.AddLemma(lemmas::kRotationFused);
     return twins_->SetTwin(first, theirs, Sameness::kWhole, std::move(grounds));
+  }
+  twins_->TakeGrounds();
+  const auto same = [&](ValueId x, ValueId y) { return nodes_->Compare(x, y) == Sameness::kWhole; };
+  if (IsSameQuotient(pair_, *twins_, node, other, same)) {
+    return twins_->SetTwin(first, theirs, Sameness::kWhole, twins_->TakeGrounds());
   }
   twins_->TakeGrounds();
   if (const auto compared = nodes_->CompareNodes(node, other); !compared.why_not.empty()) {

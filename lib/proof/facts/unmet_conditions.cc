@@ -84,7 +84,7 @@ class ConditionReader {
  private:
   void Add(NodeId n, const std::string& what) {
     found_.emplace_back(pair_.NameOf(graph_.outputs(n)[0]),
-                        fmt::format("{} is not seen to be so", what));
+                        fmt::format("it is not shown that {}", what));
   }
 
   bool Holds(Expr condition) { return Holds(condition, pool_.Index(0), Facts{}); }
@@ -145,12 +145,12 @@ class ConditionReader {
   void ReadNeeds(NodeId n) {
     for (ValueId result : graph_.outputs(n)) {
       if (result == kNoValue || TellsExtents(forms_, result, forms_.Of(result))) continue;
-      Add(n, fmt::format("that {} runs", graph_.node(n).op_type()));
+      Add(n, fmt::format("{} runs", graph_.node(n).op_type()));
     }
     if (graph_.Is(n, "Attention")) {
       ReadAttentionNeeds(n);
     } else if (!StatesAllNeeds(forms_, n)) {
-      Add(n, fmt::format("that {} runs", graph_.node(n).op_type()));
+      Add(n, fmt::format("{} runs", graph_.node(n).op_type()));
     }
     for (const Need& need : NeedsOf(forms_, n)) {
       const Expr sequence = twins_.SequenceOf(need.facts.extents, need.facts);
@@ -162,7 +162,7 @@ class ConditionReader {
   void ReadAttentionNeeds(NodeId n) {
     const AttentionReading reading = ReadAttention(forms_, graph_.outputs(n)[0]);
     if (!reading.why_not.empty()) {
-      return Add(n, fmt::format("that Attention runs ({})", reading.why_not));
+      return Add(n, fmt::format("Attention runs ({})", reading.why_not));
     }
     for (const auto& [x, y] : reading.equal_extents) {
       if (!MayDiffer(pair_, twins_, equality_, reading, x, y) || IsSame(x, y)) continue;
@@ -264,7 +264,7 @@ class ConditionReader {
   void ReadValid(NodeId n) {
     const std::optional<ValidKeys> valid = ValidKeysOf(n);
     if (!valid) return;
-    if (!valid->known) return Add(n, "that there are as many keys as are said to be valid");
+    if (!valid->known) return Add(n, "there are as many keys as are said to be valid");
     for (const Expr fits : valid->conditions) {
       if (Holds(fits, pool_.Index(0), valid->facts)) continue;
       Add(n, fmt::format("{} (the number of valid keys)", Text(fits)));
@@ -293,7 +293,7 @@ class ConditionReader {
   // Checks that the rows of a write have the buffer's other extents, and that there is one write
   // index for each sequence.
   void ReadWrite(NodeId n, const std::optional<Write>& write) {
-    if (!write) return Add(n, "that what is written has the buffer's rank");
+    if (!write) return Add(n, "what is written has the buffer's rank");
     for (size_t k = 0; k < write->rows.size(); ++k) {
       if (k != write->axis && !IsSame(write->buffer[k], write->rows[k])) {
         Add(n, fmt::format("{} == {} (axis {} of what is written)", Text(write->rows[k]),
@@ -303,13 +303,13 @@ class ConditionReader {
     if (!WritesCache(n)) {
       const Expr fits = Written(*write);
       if (fits == nullptr || !Follows(twins_.Fits(), fits, Facts{})) {
-        Add(n, "that the rows that are written lie inside the buffer");
+        Add(n, "the rows that are written lie inside the buffer");
       }
     }
     if (write->index == kNoValue) return;
     const sym::Form index = forms_.Of(write->index);
     if (!index.known_rank || index.shape.size() != 1 || !IsSame(index.shape[0], write->buffer[0])) {
-      Add(n, "that there is one write index for each sequence");
+      Add(n, "there is one write index for each sequence");
     }
   }
 

@@ -36,10 +36,10 @@ std::string WhyInductionFails(const LayerBoundary& boundary, const GraphPair& pa
   }
   const bool same = nodes->Compare(mine_in, their_in) == Sameness::kWhole &&
                     nodes->Compare(mine_out, their_out) == Sameness::kWhole;
-  if (!same) return "it is not seen to be the source's";
+  if (!same) return "it is not shown to be the source's";
   if (!SameShape(pair, twins, mine_in, mine_out, true) ||
       !SameShape(pair, twins, their_in, their_out, false)) {
-    return "it is not seen to keep its shape";
+    return "it is not shown to keep its shape";
   }
   return "";
 }

@@ -17,6 +17,7 @@ inline constexpr char kRenormalisedWeights[] = "renormalised-weights";
 inline constexpr char kSinkKey[] = "sink-key";
 inline constexpr char kHeadsRegrouped[] = "heads-regrouped";
 inline constexpr char kRotationFused[] = "rotation-fused";
+inline constexpr char kQuotient[] = "quotient";
 inline constexpr char kLongestSequence[] = "longest-sequence";
 inline constexpr char kLongerTable[] = "longer-table";
 

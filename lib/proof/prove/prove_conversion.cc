@@ -148,6 +148,11 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
     proof.not_tried = std::string(source.status().message());
     return proof;
   }
+  result = AsOpset13(*std::move(result));
+  if (!result.ok()) {
+    proof.not_tried = std::string(result.status().message());
+    return proof;
+  }
   SeparateWindowLengths(relation, &*source);
   ShareLengths(relation, &*source);
   ShareEqualNames(relation, &*source);

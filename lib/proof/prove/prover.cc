@@ -295,7 +295,7 @@ class Prover {
       twins_.RestOn(grounds);
       facts_.Add(output.name, text, "");
     } else if (same == Sameness::kInCommon && !grounds.doubted) {
-      facts_.Add(output.name, text, "it is not seen to have the source's extents");
+      facts_.Add(output.name, text, "it is not shown to have the source's extents");
     } else if (const auto first = matches_.FirstUnlike(mine); first.refuted) {
       facts_.AddRefuted(output.name, text, first.text);
     } else {

@@ -5,6 +5,7 @@
 
 #include "base/sha256.h"
 #include "fmt/format.h"
+#include "ir/operators/operator_traits.h"
 #include "ir/spans.h"
 #include "ir/tensor_data.h"
 
@@ -19,11 +20,6 @@ constexpr size_t kMaxPartners = 400;
 
 bool IsIn(const std::string& op, std::initializer_list<const char*> ops) {
   return std::any_of(ops.begin(), ops.end(), [&](const char* other) { return op == other; });
-}
-
-bool IsRandom(const std::string& op) {
-  return IsIn(op, {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike",
-                   "Bernoulli", "Multinomial", "Dropout"});
 }
 
 bool Commutes(const std::string& op) {
@@ -183,7 +179,7 @@ bool ValueNumbering::NeedsKey(NodeId n) const {
 // Returns operator and attributes as a text; empty if the node counts as equal to no other one.
 std::string ValueNumbering::Signature(NodeId n) const {
   const auto& node = graph_.node(n);
-  if (IsRandom(node.op_type())) return {};
+  if (IsRandomOperator(node)) return {};
   std::map<std::string, std::string> attributes;
   for (const auto& attribute : node.attribute()) {
     if (attribute.has_g() || attribute.graphs_size() > 0) return {};

@@ -142,7 +142,7 @@ std::variant<sym::Emitter::Request, Finding> AttentionJudge::SinkRequest(const A
   request.role = "sink";
   if (const absl::Status drawn = s_.probe.Tensor(request); !drawn.ok()) {
     return Reason("KV216",
-                  fmt::format("the sink cannot be drawn: {}", std::string(drawn.message())), site);
+                  fmt::format("the sink cannot be added: {}", std::string(drawn.message())), site);
   }
   return request;
 }

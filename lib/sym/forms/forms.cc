@@ -176,7 +176,9 @@ void Engine::EvaluateConstant(ValueId v, const onnx::TensorProto& tensor) {
     if (d < 0) return SetUnknown(v);
     shape.push_back(pool_.Integer(d));
   }
-  if (IsIntegerType(tensor.data_type()) && shape.size() == 1 && tensor.dims(0) > 0 &&
+  const bool is_whole =
+      IsIntegerType(tensor.data_type()) || tensor.data_type() == onnx::TensorProto::BOOL;
+  if (is_whole && shape.size() == 1 && tensor.dims(0) > 0 &&
       tensor.dims(0) <= options_.max_vector) {
     if (const auto ints = ReadInts(tensor); ints.ok()) {
       std::vector<Expr> elements;

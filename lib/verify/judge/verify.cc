@@ -115,7 +115,7 @@ absl::StatusOr<VerifyReport> VerifyTypes(const Model& before, const Model& after
                       VerifyAny(*source, *result, WithFloat32(relation), options));
   report.half_types.computed_in_float32 = true;
   if (!Accepts(report.verdict, Accept::kTested)) {
-    report.half_types.not_run = "they are not seen to be equal in float32";
+    report.half_types.not_run = "they are not shown to be equal in float32";
     return report;
   }
   VerifyOptions own = options;
