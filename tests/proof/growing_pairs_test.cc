@@ -94,6 +94,88 @@ INSTANTIATE_TEST_SUITE_P(Models, GrowingPair,
                                          "whisper_decoder_with_past_optimum"),
                          [](const auto& model) { return std::string(model.param); });
 
+// The text of a model with one cache, which makes y of x.
+std::string SmallModel(int opset, const std::string& statements) {
+  return fmt::format(
+      "<ir_version: 8, opset_import: [\"\" : {}]>\n"
+      "g (float[B,2,S,4] x, float[B,2,P,4] past) => (float[?,?,?,?] y, float[B,2,T,4] present)\n"
+      "<int64[1] axis = {{1}}, float low = {{-1}}, float high = {{1}}> {{\n"
+      "present = Concat <axis = 2> (past, x)\n{}\n}}",
+      opset, statements);
+}
+
+std::string UnprovedOfSmall(const std::string& before, const std::string& after) {
+  const auto source = ParseModelText(before), result = ParseModelText(after);
+  EXPECT_TRUE(source.ok() && result.ok()) << source.status() << result.status();
+  if (!source.ok() || !result.ok()) return "";
+  ManifestCache cache;
+  cache.id = "0.key";
+  cache.input = "past";
+  cache.output = "present";
+  cache.dtype = "float32";
+  cache.layout = "BNSD";
+  cache.grows = true;
+  cache.source = {"past", "present", UpdateKind::kConcat, "BNSD", 2, true, {}};
+  Manifest relation;
+  relation.caches = {cache};
+  relation.inputs = {{"x"}, {"past", CacheInput{"0.key"}}};
+  relation.outputs = {{"y"}, {"present", CacheOutput{"0.key"}}};
+  return Unproved(ProveConversion(*source, *result, relation));
+}
+
+// Attributes that became inputs, and defaults that changed, are read by each model's own opset.
+TEST(OperatorSets, OldNodesMeanWhatTheyMeant) {
+  const std::string plain = "y = Identity (x)", half = "a, b = Split <axis = 3> (x)\n";
+  const auto unproved = [](int before_opset, const std::string& before, int opset,
+                           const std::string& after) {
+    return UnprovedOfSmall(SmallModel(before_opset, before), SmallModel(opset, after));
+  };
+  EXPECT_EQ(unproved(13, plain, 10, plain), "");
+  EXPECT_NE(unproved(13, plain, 10, "y = Clip <min = -1., max = 1.> (x)"), "");
+  EXPECT_EQ(unproved(13, "y = Clip (x, low, high)", 10, "y = Clip <min = -1., max = 1.> (x)"), "");
+  EXPECT_EQ(unproved(13, "a = Unsqueeze (x, axis)\ny = Squeeze (a, axis)", 11,
+                     "a = Unsqueeze <axes = [1]> (x)\ny = Squeeze <axes = [1]> (a)"),
+            "");
+  EXPECT_EQ(unproved(13, half + "y = Sub (a, b)", 12, half + "y = Sub (a, b)"), "");
+  EXPECT_NE(unproved(13, half + "y = Concat <axis = 3> (a, b, a)", 12,
+                     "a, b = Split <axis = 3, split = [1, 3]> (x)\n"
+                     "y = Concat <axis = 3> (a, b, a)"),
+            "");
+  EXPECT_EQ(unproved(21, "y = LogSoftmax <axis = -1> (x)", 12, "y = LogSoftmax <axis = -1> (x)"),
+            "");
+  EXPECT_NE(unproved(21, "y = LogSoftmax <axis = 2> (x)", 12, "y = LogSoftmax <axis = 2> (x)"), "");
+  EXPECT_NE(unproved(21, "y = Hardmax <axis = 1> (x)", 12, "y = Hardmax <axis = 1> (x)"), "");
+}
+
+TEST(OperatorSets, BodiesMeanWhatTheyMeant) {
+  const auto branch = [](const std::string& statement) {
+    return "t = Constant <value = int64[1] {0}> ()\nflag = Cast <to = 9> (t)\ny = If (flag) <"
+           "then_branch = a () => (float[?,?,?,?] r) { r = Identity (x) }, "
+           "else_branch = b () => (float[?,?,?,?] r) { " +
+           statement + " }>";
+  };
+  EXPECT_NE(UnprovedOfSmall(SmallModel(13, branch("r = Identity (x)")),
+                            SmallModel(10, branch("r = Clip <min = -1., max = 1.> (x)"))),
+            "");
+  EXPECT_NE(UnprovedOfSmall(SmallModel(10, branch("r = Clip <min = -1., max = 1.> (x)")),
+                            SmallModel(13, branch("r = Identity (x)"))),
+            "");
+}
+
+// Where the rank is not known, -1 and 3 may be two axes.
+TEST(Reductions, AxesAreTheSameWhereTheRankIsNotKnown) {
+  const auto reduced = [](const std::string& axes) {
+    return SmallModel(17,
+                      "dims = Shape (x)\nsome = Cast <to = 9> (dims)\n"
+                      "left = Compress <axis = 0> (dims, some)\nopen = Reshape (x, left)\n"
+                      "y = ReduceMax <axes = " +
+                          axes + "> (open)");
+  };
+  EXPECT_EQ(UnprovedOfSmall(reduced("[-1]"), reduced("[-1]")).find("has other axes"),
+            std::string::npos);
+  EXPECT_NE(UnprovedOfSmall(reduced("[-1]"), reduced("[-2]")), "");
+}
+
 // What only some steps show.
 TEST(GrowingPairs, DifferencesOfFewStepsAreNotProved) {
   const auto c = LoadCase(fmt::format("{}/rewrites/{}.onnxtxt", KVLIFT_TESTDATA_DIR, kCase));

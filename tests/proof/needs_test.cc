@@ -47,6 +47,54 @@ TEST(Needs, TheAxisOfACumSumIsInside) {
   EXPECT_NE(OpenBeside("last = Sub (n, at_1)\nmade = CumSum (real, last)"), "");
 }
 
+// From 1000 tokens on, `few` is 0 and `more` is 2; both are 1 before.
+std::string OpenBesideFew(const std::string& statements) {
+  return OpenBeside(
+      "limit = Constant <value = int64[1] {1000}> ()\ntwo = Constant <value = int64[1] {2}> ()\n"
+      "minus = Constant <value = int64[1] {-1}> ()\nless = Less (n, limit)\n"
+      "few = Where (less, at_1, at_0)\nmore = Where (less, at_1, two)\n"
+      "few_dims = Concat <axis = 0> (few, five)\nz = ConstantOfShape (few_dims)\n"
+      "real_dims = Concat <axis = 0> (n, five)\nx = ConstantOfShape (real_dims)\n" +
+      statements);
+}
+
+TEST(Needs, AnOpenExtentStandsBesideNoneOfZero) {
+  const std::string shape = "shape = Concat <axis = 0> (at_0, minus)\n";
+  EXPECT_EQ(OpenBesideFew(shape + "made = Reshape (x, shape)"), "");
+  EXPECT_NE(OpenBesideFew(shape + "made = Reshape (z, shape)"), "");
+}
+
+TEST(Needs, PaddingFindsElements) {
+  const auto padded = [](const std::string& x, const std::string& mode, const std::string& pads) {
+    return OpenBesideFew("pads = Constant <value = int64[4] {" + pads +
+                         "}> ()\nmade = Pad <mode = \"" + mode + "\"> (" + x + ", pads)");
+  };
+  for (const char* mode : {"edge", "wrap"}) {
+    EXPECT_EQ(padded("x", mode, "1,0,2,0"), "") << mode;
+    EXPECT_NE(padded("z", mode, "1,0,2,0"), "") << mode;
+  }
+  EXPECT_EQ(padded("z", "constant", "1,0,2,0"), "");
+  EXPECT_EQ(padded("x", "reflect", "0,4,0,4"), "");
+  EXPECT_NE(padded("x", "reflect", "0,5,0,0"), "");
+  EXPECT_NE(padded("x", "reflect", "1,0,0,0"), "");
+}
+
+TEST(Needs, TheSummandOfAGemmIsBroadcast) {
+  const std::string product = "box2 = Concat <axis = 0> (five, five)\nw = ConstantOfShape (box2)\n";
+  const auto summed = [&](const std::string& rows) {
+    return OpenBesideFew(product + "c_dims = Concat <axis = 0> (" + rows +
+                         ", five)\nc = ConstantOfShape (c_dims)\nmade = Gemm (x, w, c)");
+  };
+  EXPECT_EQ(summed("at_1"), "");
+  EXPECT_EQ(summed("n"), "");
+  EXPECT_NE(summed("more"), "");
+}
+
+TEST(Needs, BoundsOfAClipAreScalars) {
+  EXPECT_EQ(OpenBesideFew("low = Constant <value = float {0}> ()\nmade = Clip (x, low)"), "");
+  EXPECT_NE(OpenBesideFew("low = ConstantOfShape (more)\nmade = Clip (x, low)"), "");
+}
+
 TEST(Needs, WritesBesideCachesLieInside) {
   const std::string buffers = "slots = ConstantOfShape (box)\nrows = ConstantOfShape (row)\n";
   EXPECT_EQ(OpenBeside(buffers + "made = TensorScatter (slots, rows, at_0)"), "");

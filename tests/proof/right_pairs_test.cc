@@ -51,6 +51,20 @@ TEST(Weights, OfAnotherNameAreTheSameByTheirBytes) {
             "");
 }
 
+// The sum of one element is that element, and the sum of its squares is not.
+TEST(Reductions, OfOneElement) {
+  const auto reduced = [](const std::string& op) {
+    return "n = Shape <start = 1, end = 2> (q)\nr = " + op +
+           " (n)\nf = Cast <to = 1> (r)\ny = Mul (y0, f)";
+  };
+  for (const char* same : {"ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"}) {
+    EXPECT_EQ(WithEnd(reduced("ReduceSum"), reduced(same)), "") << same;
+  }
+  for (const char* other : {"ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum"}) {
+    EXPECT_NE(WithEnd(reduced("ReduceSum"), reduced(other)), "") << other;
+  }
+}
+
 // x * (1 / y) and x / y, in either model.
 TEST(Quotients, AreProductsWithInverses) {
   const std::string root = "r0 = Mul (y0, y0)\nr = Sqrt (r0)\n";

@@ -213,6 +213,14 @@ TEST(TrustTest, Row11AnInputIsDroppedOrFed) {
   EXPECT_EQ(report.reason, "KV403 the relation both drops and feeds bias");
 }
 
+TEST(TrustTest, Row11AnInputThatIsNotReadHasNoReader) {
+  Manifest relation = Relation();
+  std::erase_if(relation.inputs, [](const ManifestInput& input) { return input.name == "bias"; });
+  relation.dropped.push_back({"bias", DroppedValue::kNotRead});
+  EXPECT_EQ(Judge(Before(), After(), relation).reason,
+            "KV403 the relation says that bias is not read, and the source reads it");
+}
+
 TEST(TrustTest, Row11EachInputAndOutputHasOnePlace) {
   const auto reason = [](const std::function<void(Manifest*)>& change) {
     Manifest relation = Relation();

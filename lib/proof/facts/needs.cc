@@ -37,6 +37,9 @@ class NeedReader {
     if (graph_.Is(node_, "Split")) ReadParts();
     if (graph_.Is(node_, "TopK")) ReadCount();
     if (graph_.Is(node_, "Gemm")) ReadProduct();
+    if (graph_.Is(node_, "Clip")) ReadBounds();
+    if (graph_.Is(node_, "Reshape")) ReadRest();
+    if (graph_.Is(node_, "Pad")) ReadPadding();
     if (graph_.Is(node_, "QuantizeLinear") || graph_.Is(node_, "DequantizeLinear")) ReadScales();
     return std::move(needs_);
   }
@@ -107,6 +110,66 @@ class NeedReader {
     const Expr x = a.shape[IntAttribute(node, "transA", 0) != 0 ? 0 : 1];
     const Expr y = b.shape[IntAttribute(node, "transB", 0) != 0 ? 1 : 0];
     Add(pool_.Eq(x, y, Facts{}), Facts{}, "inner axis of a Gemm");
+    if (Input(2) == kNoValue) return;
+    const sym::Form c = forms_.Of(Input(2)), result = forms_.Of(graph_.outputs(node_)[0]);
+    const char* const what = "summand of a Gemm";
+    if (!c.known_rank || !result.known_rank || c.shape.size() > result.shape.size()) {
+      return Add(pool_.False(), Facts{}, what);
+    }
+    const size_t more = result.shape.size() - c.shape.size();
+    for (size_t k = 0; k < c.shape.size(); ++k) {
+      const Expr one = pool_.Eq(c.shape[k], pool_.Integer(1), Facts{});
+      Add(pool_.Or(one, pool_.Eq(c.shape[k], result.shape[more + k], Facts{})), Facts{}, what);
+    }
+  }
+
+  // The bounds of a Clip are scalars.
+  void ReadBounds() {
+    for (const size_t k : {1, 2}) {
+      if (Input(k) == kNoValue) continue;
+      const sym::Form bound = forms_.Of(Input(k));
+      if (bound.known_rank && bound.shape.empty()) continue;
+      const bool vector = bound.known_rank && bound.shape.size() == 1;
+      Add(vector ? pool_.Eq(bound.shape[0], pool_.Integer(1), Facts{}) : pool_.False(), Facts{},
+          "bound of a Clip");
+    }
+  }
+
+  // An extent of -1 is what the others leave of the elements; none of them may be 0 then.
+  void ReadRest() {
+    const auto extents = forms_.Elements(Input(1));
+    const sym::Form result = forms_.Of(graph_.outputs(node_)[0]);
+    if (!extents || !result.known_rank || extents->size() != result.shape.size()) return;
+    for (size_t rest = 0; rest < extents->size(); ++rest) {
+      if (pool_.ProveNonNegative((*extents)[rest], Facts{})) continue;
+      for (size_t k = 0; k < result.shape.size(); ++k) {
+        if (k == rest) continue;
+        Add(pool_.Le(pool_.Integer(1), result.shape[k], Facts{}), Facts{},
+            "extent beside one of -1 of a Reshape");
+      }
+    }
+  }
+
+  // Padding by elements of the tensor itself needs some; by reflection, more than are added.
+  void ReadPadding() {
+    const std::string mode = StringAttribute(graph_.node(node_), "mode", "constant");
+    if (mode == "constant") return;
+    const char* const what = "padding by elements of the tensor";
+    const auto pads = forms_.Elements(Input(1));
+    const sym::Form data = forms_.Of(Input(0));
+    if (!pads || !data.known_rank || Input(3) != kNoValue ||
+        pads->size() != 2 * data.shape.size()) {
+      return Add(pool_.False(), Facts{}, what);
+    }
+    for (size_t k = 0; k < data.shape.size(); ++k) {
+      const Expr front = (*pads)[k], back = (*pads)[k + data.shape.size()];
+      if (front->is_integer(0) && back->is_integer(0)) continue;
+      for (const Expr pad : {front, back}) {
+        Add(pool_.Le(pool_.Integer(0), pad, Facts{}), Facts{}, what);
+        const Expr least = mode == "reflect" ? pool_.Add(pad, pool_.Integer(1)) : pool_.Integer(1);
+        Add(pool_.Le(least, data.shape[k], Facts{}), Facts{}, what);
+      }
+    }
   }
 
   // A scale is one number, one for each index of an axis, or one for each block along it; zero

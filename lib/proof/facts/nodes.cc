@@ -163,8 +163,8 @@ Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<S
     if (own && others) {
       if (*own != *others) return {Sameness::kNone, "has other axes", true};
       count = 1;
-    } else if (IntAttribute(graph_.node(mine), "noop_with_empty_axes", 0) !=
-               IntAttribute(graph_.node(theirs), "noop_with_empty_axes", 0)) {
+    } else if (!kvlift::SameAttributes(graph_.node(mine), graph_.node(theirs), {},
+                                       pair_.OpsetOf(mine), pair_.OpsetOf(theirs))) {
       return {Sameness::kNone, "has other axes"};
     }
   }

@@ -160,6 +160,10 @@ class ConditionReader {
 
   // Checks that the operands of an Attention have the extents that the operator asks for.
   void ReadAttentionNeeds(NodeId n) {
+    const int64_t mode = IntAttribute(graph_.node(n), "qk_matmul_output_mode", 0);
+    if (mode < 0 || mode > 3) {
+      return Add(n, fmt::format("Attention has a qk_matmul_output_mode {}", mode));
+    }
     const AttentionReading reading = ReadAttention(forms_, graph_.outputs(n)[0]);
     if (!reading.why_not.empty()) {
       return Add(n, fmt::format("Attention runs ({})", reading.why_not));

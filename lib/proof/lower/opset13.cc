@@ -49,26 +49,11 @@ bool IsReadDifferently(const std::string& op) {
 class Writer {
  public:
   Writer(ModelProto model, int64_t version) : model_(std::move(model)), version_(version) {
-    for (const auto& tensor : model_.graph().initializer()) names_.insert(tensor.name());
-    for (const auto& input : model_.graph().input()) names_.insert(input.name());
-    for (const NodeProto& node : model_.graph().node()) {
-      names_.insert(node.output().begin(), node.output().end());
-    }
+    AddNames(model_.graph());
   }
 
   absl::StatusOr<ModelProto> Run() {
-    for (NodeProto& node : *model_.mutable_graph()->mutable_node()) {
-      if (!node.domain().empty() && node.domain() != "ai.onnx") continue;
-      if (IsReadDifferently(node.op_type())) {
-        return absl::UnimplementedError(
-            fmt::format("the source has opset {}, with {}", version_, node.op_type()));
-      }
-      for (const Moved& moved : kMoved) {
-        if (moved.op == node.op_type() && version_ < moved.since) Move(moved, &node);
-      }
-      const std::string& op = node.op_type();
-      if (op == "Softmax" || op == "LogSoftmax" || op == "Hardmax") MarkFlattening(&node);
-    }
+    KV_RETURN_IF_ERROR(Raise(model_.mutable_graph()));
     for (auto& import : *model_.mutable_opset_import()) {
       if (import.domain().empty() || import.domain() == "ai.onnx") import.set_version(kTarget);
     }
@@ -76,6 +61,40 @@ class Writer {
   }
 
  private:
+  void AddNames(const onnx::GraphProto& graph) {
+    for (const auto& tensor : graph.initializer()) names_.insert(tensor.name());
+    for (const auto& input : graph.input()) names_.insert(input.name());
+    for (const NodeProto& node : graph.node()) {
+      names_.insert(node.output().begin(), node.output().end());
+      for (const AttributeProto& attribute : node.attribute()) {
+        if (attribute.has_g()) AddNames(attribute.g());
+        for (const onnx::GraphProto& body : attribute.graphs()) AddNames(body);
+      }
+    }
+  }
+
+  // Raises the nodes of a graph and of the bodies in it. Constants become initializers of the main
+  // graph, which bodies read as well.
+  absl::Status Raise(onnx::GraphProto* graph) {
+    for (NodeProto& node : *graph->mutable_node()) {
+      for (AttributeProto& attribute : *node.mutable_attribute()) {
+        if (attribute.has_g()) KV_RETURN_IF_ERROR(Raise(attribute.mutable_g()));
+        for (onnx::GraphProto& body : *attribute.mutable_graphs()) KV_RETURN_IF_ERROR(Raise(&body));
+      }
+      if (!node.domain().empty() && node.domain() != "ai.onnx") continue;
+      if (IsReadDifferently(node.op_type())) {
+        return absl::UnimplementedError(
+            fmt::format("a model has opset {}, with {}", version_, node.op_type()));
+      }
+      for (const Moved& moved : kMoved) {
+        if (moved.op == node.op_type() && version_ < moved.since) Move(moved, &node);
+      }
+      const std::string& op = node.op_type();
+      if (op == "Softmax" || op == "LogSoftmax" || op == "Hardmax") MarkFlattening(&node);
+    }
+    return absl::OkStatus();
+  }
+
   void Move(const Moved& moved, NodeProto* node) {
     auto* attributes = node->mutable_attribute();
     for (int k = 0; k < attributes->size(); ++k) {
@@ -147,7 +166,7 @@ absl::StatusOr<ModelProto> AsOpset13(ModelProto model) {
   if (version >= kTarget) return model;
   if (version < kOldest) {
     return absl::UnimplementedError(
-        fmt::format("the source has opset {}, below {}", version, kOldest));
+        fmt::format("a model has opset {}, below {}", version, kOldest));
   }
   return Writer(std::move(model), version).Run();
 }

@@ -14,7 +14,7 @@ bool FlattensFromAxis(const onnx::NodeProto& node);
 
 // Returns the model at opset 13, with attributes that became inputs turned into constants. A model
 // of opset 13 or later is returned unchanged. Returns Unimplemented if the opset is below 7 or an
-// operator has another meaning in opset 13. Does not look into subgraphs.
+// operator has another meaning in opset 13. Bodies of If, Loop and Scan are raised as well.
 absl::StatusOr<onnx::ModelProto> AsOpset13(onnx::ModelProto model);
 
 }  // namespace kvlift

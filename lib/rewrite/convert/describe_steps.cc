@@ -220,7 +220,7 @@ class PlanDescriber {
       }
       AddLine("  new rows", std::move(rows), &text);
       if (write.reordered_past) AddLine("  past", of_.Text(write.reordered_past->element), &text);
-      for (const AttendedSlice& same : write.equivalents) {
+      for (const AttendedSlice& same : write.attended_slices) {
         AddLine("  view", of_.Name(same.value), &text);
       }
     }

@@ -31,7 +31,7 @@ void EmitViews(EmitState& s, internal::Control& control) {
         internal::ToSourceLayout(s, planned, control.PastView(planned));
     uses[s.graph.name(planned.pair.present)] =
         internal::ToSourceLayout(s, planned, control.PresentView(planned));
-    for (const AttendedSlice& same : s.plan.writes[cache.update_index].equivalents) {
+    for (const AttendedSlice& same : s.plan.writes[cache.update_index].attended_slices) {
       std::string view = internal::ToSourceLayout(s, planned, control.ViewForAttention(planned));
       for (auto fixed = same.fixed_axes.rbegin(); fixed != same.fixed_axes.rend(); ++fixed) {
         view = s.nodes.Add("Gather", {view, s.nodes.Int64(fixed->index)}, "rows",

@@ -226,7 +226,7 @@ class SchemeJudge {
       if (cache.update_index < 0) continue;
       const PlannedCache& planned = s_.caches[cache.update_index];
       if (!planned.grows() || !planned.linear()) continue;
-      plan_.writes[cache.update_index].equivalents = FindAttendedSlices(s_.forms, planned);
+      plan_.writes[cache.update_index].attended_slices = FindAttendedSlices(s_.forms, planned);
     }
   }
 
@@ -244,7 +244,7 @@ class SchemeJudge {
       if (!s_.graph.is_graph_output(alias)) in.caches.insert(alias);
     }
     for (const PlannedWrite& write : plan_.writes) {
-      for (const AttendedSlice& same : write.equivalents) in.provided.insert(same.value);
+      for (const AttendedSlice& same : write.attended_slices) in.provided.insert(same.value);
     }
     for (size_t k = 0; k < s_.a.attention.size(); ++k) {
       if (plan_.replaced(k) == nullptr) continue;

@@ -13,7 +13,7 @@ StayingNodes::StayingNodes(const Analysis& a, const ConversionPlan& plan)
   }
   for (size_t k = 0; k < plan.caches.size(); ++k) {
     provided_.insert(plan.caches[k].pair.present);
-    for (const AttendedSlice& same : plan.writes[k].equivalents) provided_.insert(same.value);
+    for (const AttendedSlice& same : plan.writes[k].attended_slices) provided_.insert(same.value);
   }
   for (size_t k = 0; k < a.attention.size(); ++k) {
     if (plan.replaced(k) == nullptr) continue;

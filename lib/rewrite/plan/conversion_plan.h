@@ -124,7 +124,7 @@ struct PlannedWrite {
   // slots. Absent: the past is written as it is.
   std::optional<sym::Emitter::Request> reordered_past;
   // Values that are views of the rows which attention reads; empty unless ConversionPlan::views().
-  std::vector<AttendedSlice> equivalents;
+  std::vector<AttendedSlice> attended_slices;
   // Values that Slices of the source read from the present, along the sequence axis alone; empty if
   // they read a view or another layout in the result.
   std::vector<ValueId> slices;

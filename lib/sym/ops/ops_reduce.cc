@@ -35,6 +35,8 @@ bool ReduceVector(OpContext& c) {
   const bool integers = x.type == onnx::TensorProto::INT64 || x.type == onnx::TensorProto::INT32;
   const std::string& op = c.op();
   if (!integers || x.rank() != 1 || !x.elements || x.elements->empty()) return false;
+  if (op != "ReduceProd" && op != "ReduceSum" && op != "ReduceMax" && op != "ReduceMin")
+    return false;
   Pool& pool = c.pool();
   Expr result = x.elements->front();
   for (size_t k = 1; k < x.elements->size(); ++k) {

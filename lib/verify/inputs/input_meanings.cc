@@ -58,7 +58,7 @@ absl::Status InputReader::CheckSymbols() const {
   for (const auto& [name, input] : out_.inputs) {
     const Dims& dims = *ShapeOf(name);
     const std::vector<Reading>& readings = input.readings;
-    if (dims.size() > 1 && flow_.IsMask(name)) lengths.insert(dims.back().param);
+    if (dims.size() > 1 && uses_.IsMask(name)) lengths.insert(dims.back().param);
     for (size_t k = 0; k < dims.size(); ++k) {
       if (dims[k].param.empty()) continue;
       const auto every = [&](auto holds) {
@@ -126,9 +126,9 @@ void InputReader::ReadAll(const std::string& name, std::optional<AllElements> al
 }
 
 InputUses::Table InputReader::TableOf(const std::string& name) const {
-  InputUses::Table table = flow_.TableOf(name);
+  InputUses::Table table = uses_.TableOf(name);
   const auto kept = kept_.find(name);
-  if (table.rows == 0 && kept != kept_.end()) table = after_flow_.TableOf(kept->second);
+  if (table.rows == 0 && kept != kept_.end()) table = after_uses_.TableOf(kept->second);
   return table;
 }
 
@@ -165,7 +165,7 @@ void InputReader::FindTokenIds(bool any) {
     if (!type.shape || !IsIntegerType(type.elem_type)) continue;
     const InputUses::Table table = TableOf(name);
     if (table.rows == 0) continue;
-    if (!any && (NamedPosition(name) || flow_.IsPosition(name) || flow_.IsOrder(name))) continue;
+    if (!any && (NamedPosition(name) || uses_.IsPosition(name) || uses_.IsOrder(name))) continue;
     if (table.width > widest) {
       widest = table.width;
       tokens_input_ = name;
@@ -185,8 +185,8 @@ void InputReader::FindHiddenTokens(bool floats) {
     if (type.shape->size() == 3 && !floats) continue;
     const Dim& second = (*type.shape)[1];
     if (past_.count(second.param) > 0 || SummandsOf(second.param).size() > 1) continue;
-    if (flow_.IsMask(name) || positions_.count(name) > 0) continue;
-    if (!floats && (NamedPosition(name) || flow_.IsPosition(name))) continue;
+    if (uses_.IsMask(name) || positions_.count(name) > 0) continue;
+    if (!floats && (NamedPosition(name) || uses_.IsPosition(name))) continue;
     tokens_input_ = name;
     return;
   }
@@ -303,8 +303,8 @@ absl::Status InputReader::AddInput(ValueId v) {
   SourceInput input;
   input.type = type.elem_type;
   input.salt = Hash(name);
-  input.compared = whole && flow_.IsCompared(name);
-  input.position = name != tokens_input_ && (input.compared || (whole && flow_.IsPosition(name)));
+  input.compared = whole && uses_.IsCompared(name);
+  input.position = name != tokens_input_ && (input.compared || (whole && uses_.IsPosition(name)));
   if (name == tokens_input_ && whole) {
     input.rows = table_rows_;
     AddTokens(*type.shape, &input);

@@ -19,7 +19,7 @@ namespace kvlift::internal {
 class InputReader {
  public:
   InputReader(const Graph& source, const Graph& after, const Manifest& relation)
-      : graph_(source), relation_(relation), flow_(source.model()), after_flow_(after.model()) {}
+      : graph_(source), relation_(relation), uses_(source.model()), after_uses_(after.model()) {}
 
   absl::StatusOr<SourceInterface> Run();
 
@@ -57,7 +57,7 @@ class InputReader {
 
   const Graph& graph_;
   const Manifest& relation_;
-  const InputUses flow_, after_flow_;
+  const InputUses uses_, after_uses_;
   bool growing_ = false;
   std::set<std::string> batch_, past_, tokens_, slots_, cache_inputs_, positions_;
   std::map<std::string, Meaning> all_;  // inputs that are all ones or all zeros

@@ -116,7 +116,7 @@ void InputReader::AddTokens(const Dims& dims, SourceInput* input) const {
 void InputReader::AddReadings(const std::string& name, const Dims& dims, bool whole,
                               SourceInput* input) {
   const bool mask =
-      !dims.empty() && flow_.IsMask(name) && (whole ? dims.size() > 1 : LooksWide(name, dims));
+      !dims.empty() && uses_.IsMask(name) && (whole ? dims.size() > 1 : LooksWide(name, dims));
   std::vector<std::vector<Axis>> shapes = {{}};
   for (size_t k = 0; k < dims.size(); ++k) {
     std::vector<std::vector<Axis>> longer;
@@ -154,7 +154,7 @@ void InputReader::AddMeanings(const std::string& name, bool whole, Reading readi
   const bool truth = input->type == TensorProto::BOOL;
   if (const auto all = all_.find(name); all != all_.end()) return add(all->second);
   if (reading.Has(Extent::kKeys) || reading.Has(Extent::kSlots)) {
-    if (!whole && !flow_.IsTruth(name)) add(Meaning::kMask, Spelling::kAdded);
+    if (!whole && !uses_.IsTruth(name)) add(Meaning::kMask, Spelling::kAdded);
     add(Meaning::kMask, Spelling::kOne);
     if (truth || !growing_) add(Meaning::kMask, Spelling::kZero);
     if (!whole) add(Meaning::kConstant);
@@ -172,12 +172,12 @@ void InputReader::AddMeanings(const std::string& name, bool whole, Reading readi
 
 template <typename Add>
 void InputReader::AddLengths(const std::string& name, const Add& add) const {
-  if (flow_.IsOrder(name)) {
+  if (uses_.IsOrder(name)) {
     add(Meaning::kBeamIndices);
     add(Meaning::kPositions);
     return;
   }
-  const auto at = flow_.LengthAtOperator(name);
+  const auto at = uses_.LengthAtOperator(name);
   if (at) {
     // The input is the operand's length minus the constant. P + S and P + S - 1 are one apart for
     // any S.

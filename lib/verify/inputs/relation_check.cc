@@ -83,6 +83,26 @@ std::string CacheMisfit(const Graph& source, const Graph& after, const ManifestC
   return {};
 }
 
+// Returns true if an output of the model is computed from the input.
+bool IsRead(const Graph& graph, const std::string& input) {
+  const ValueId first = graph.Find(input);
+  if (first == kNoValue) return false;
+  absl::flat_hash_set<ValueId> seen = {first};
+  std::vector<ValueId> open = {first};
+  while (!open.empty()) {
+    const ValueId value = open.back();
+    open.pop_back();
+    for (const Use& use : graph.uses(value)) {
+      if (use.kind == Use::Kind::kGraphOutput) return true;
+      if (use.node == kNoNode) return true;  // a body reads it
+      for (ValueId output : graph.outputs(use.node)) {
+        if (output != kNoValue && seen.insert(output).second) open.push_back(output);
+      }
+    }
+  }
+  return false;
+}
+
 // Returns a sentence about the first input or output of the converted model that has two places in
 // the relation, or the first cache that has none among them, or empty.
 std::string HasOtherPlaces(const Manifest& relation) {
@@ -127,7 +147,11 @@ std::string Unaccounted(const Graph& source, const Graph& after, const Manifest&
     source_inputs.insert(c.source.input);
     source_outputs.insert(c.source.output);
   }
-  for (const DroppedInput& d : relation.dropped) source_inputs.insert(d.name);
+  for (const DroppedInput& d : relation.dropped) {
+    source_inputs.insert(d.name);
+    if (!IsGiven(d, DroppedValue::kNotRead) || !IsRead(source, d.name)) continue;
+    return fmt::format("the relation says that {} is not read, and the source reads it", d.name);
+  }
   const auto find = [](const Graph& graph, absl::Span<const ValueId> values,
                        const std::set<std::string>& known, const char* what) {
     for (ValueId v : values) {

@@ -61,8 +61,8 @@ class Inferrer {
   Inferrer(const Model& before, const Model& after)
       : before_(*before.proto),
         after_(*after.proto),
-        before_flow_(before_),
-        flow_(after_),
+        before_uses_(before_),
+        uses_(after_),
         before_initializers_(ConstantsOf(before_)),
         initializers_(ConstantsOf(after_)) {
     m_.capacity_dim = "max_sequence_length";
@@ -154,6 +154,8 @@ class Inferrer {
       }
       if (twin == nullptr) continue;
       CacheReport own = *twin;
+      // A host takes inputs and outputs by their names, whatever the graph makes of them.
+      if (named) own.input = their->input, own.output = their->output;
       CorrectAxis(&own);
       AddCache(*their, own);
     }
@@ -184,7 +186,7 @@ class Inferrer {
     SetLayouts(layouts[0], &c);
     const bool same =
         later.size() == dims.size() && later[axis].known() && later[axis] == dims[axis];
-    c.grows = growing && !same && flow_.Maker(mine.output) != "TensorScatter";
+    c.grows = growing && !same && uses_.Maker(mine.output) != "TensorScatter";
     inputs_[c.input] = c.id;
     outputs_[c.output] = c.id;
     their_caches_.insert({c.source.input, c.source.output});
@@ -270,14 +272,14 @@ class Inferrer {
     return layouts;
   }
 
-  static InputUse UseOf(const ValueInfoProto& value, const InputUses& flow) {
+  static InputUse UseOf(const ValueInfoProto& value, const InputUses& uses) {
     InputUse use;
     use.whole = IsIntegerType(TypeOf(value)) || TypeOf(value) == onnx::TensorProto::BOOL;
     use.rank = DimsOf(value).size();
-    use.rows = use.whole ? flow.TableOf(value.name()).rows : 0;
-    use.mask = flow.IsMask(value.name());
-    use.position = flow.IsPosition(value.name());
-    use.length = flow.LengthAtOperator(value.name());
+    use.rows = use.whole ? uses.TableOf(value.name()).rows : 0;
+    use.mask = uses.IsMask(value.name());
+    use.position = uses.IsPosition(value.name());
+    use.length = uses.LengthAtOperator(value.name());
     return use;
   }
 
@@ -309,8 +311,16 @@ class Inferrer {
       }
     }
     for (const ValueInfoProto* v : open) AddOpen(*v, &theirs);
-    for (const ValueInfoProto* v : theirs)
-      m_.dropped.push_back({v->name(), DroppedValue::kNotRead});
+    for (const ValueInfoProto* v : theirs) m_.dropped.push_back(DroppedOf(*v));
+  }
+
+  // Returns an input of the source that the other model lacks, with what the source has to be fed
+  // there: a mask is all ones, and positions count up.
+  DroppedInput DroppedOf(const ValueInfoProto& value) const {
+    const InputUse use = UseOf(value, before_uses_);
+    if (use.mask && !use.position) return {value.name(), AllElements::kOnes};
+    if (use.position && use.whole) return {value.name(), DroppedValue::kPositions};
+    return {value.name(), DroppedValue::kNotRead};
   }
 
   void AddKept(const ValueInfoProto& value, const std::string& source) {
@@ -321,7 +331,7 @@ class Inferrer {
     for (size_t k = 1; k < dims.size(); ++k) {
       const bool symbol = !capacity_.empty() && dims[k].param == capacity_;
       const bool number = capacity_value_ && dims[k].value == capacity_value_ &&
-                          TypeOf(value) != onnx::TensorProto::FLOAT && UseOf(value, flow_).mask;
+                          TypeOf(value) != onnx::TensorProto::FLOAT && UseOf(value, uses_).mask;
       if (!symbol && !number) continue;
       input.as = PaddedInput{static_cast<int64_t>(k), 0, source == value.name() ? "" : source};
     }
@@ -329,14 +339,14 @@ class Inferrer {
   }
 
   void AddOpen(const ValueInfoProto& value, std::vector<const ValueInfoProto*>* theirs) {
-    const InputUse use = UseOf(value, flow_);
+    const InputUse use = UseOf(value, uses_);
     const bool length = use.length && use.length->first != Length::kLast && use.length->second == 0;
     if (length && use.whole) {
       return AddControl(value, use.length->first == Length::kTotal ? ControlValue::kTotalLength
                                                                    : ControlValue::kPastLength);
     }
     const auto twin = std::find_if(theirs->begin(), theirs->end(), [&](const auto* v) {
-      return Alike(use, UseOf(*v, before_flow_));
+      return Alike(use, UseOf(*v, before_uses_));
     });
     if (twin != theirs->end()) {
       AddKept(value, (*twin)->name());
@@ -355,7 +365,7 @@ class Inferrer {
     for (const auto& v : after_.graph().input()) {
       const std::vector<Dim> dims = DimsOf(v);
       if (inputs_.count(v.name()) > 0 || dims.size() != 2) continue;
-      if (flow_.TableOf(v.name()).rows > 0 && dims[1].known() && dims[1] == dim) return true;
+      if (uses_.TableOf(v.name()).rows > 0 && dims[1].known() && dims[1] == dim) return true;
     }
     return false;
   }
@@ -408,7 +418,7 @@ class Inferrer {
   }
 
   const ModelProto &before_, &after_;
-  const InputUses before_flow_, flow_;
+  const InputUses before_uses_, uses_;
   const std::set<std::string> before_initializers_, initializers_;
   std::map<std::string, std::string> inputs_, outputs_;  // by name, the id
   std::set<std::string> their_caches_;                   // inputs and outputs of the source
@@ -489,7 +499,9 @@ std::vector<std::string> RelationLines(const Manifest& relation) {
         fmt::format("output  {} is {}", o.name, source == o.name ? "of the same name" : source));
   }
   for (const DroppedInput& d : relation.dropped) {
-    lines.push_back(fmt::format("input   {} of the source is not read", d.name));
+    lines.push_back(IsGiven(d, DroppedValue::kNotRead)
+                        ? fmt::format("input   {} of the source is not read", d.name)
+                        : fmt::format("input   {} of the source holds {}", d.name, GivenText(d)));
   }
   return lines;
 }

@@ -1,0 +1,96 @@
+"""The relation that `verify` infers where no manifest gives one.
+
+Environment: KVLIFT, the tool; KVLIFT_ROOT, the repository.
+"""
+
+import os
+import pathlib
+import tempfile
+import unittest
+
+import onnx
+from onnx import TensorProto, helper
+
+from support.tool import done, tool
+
+MODELS = pathlib.Path(os.environ["KVLIFT_ROOT"]) / "testdata" / "models"
+LLAMA = MODELS / "llama_optimum" / "model.onnx"
+
+
+def renamed(model, names):
+    """Gives values other names, wherever they stand."""
+    for node in model.graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+
+
+class InferredRelationsTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = pathlib.Path(folder.name)
+
+    def verify(self, source, model):
+        onnx.save(model, self.dir / "after.onnx")
+        return tool("verify", source, self.dir / "after.onnx")
+
+    def test_presents_that_exchanged_their_names(self):
+        """A host takes outputs by their names."""
+        for name in ("llama_optimum", "gpt_oss_optimum", "llama_genai_gqa",
+                     "whisper_decoder_with_past_optimum"):
+            source = MODELS / name / "model.onnx"
+            presents = [o.name for o in onnx.load(source).graph.output if "present" in o.name]
+            keys = [p for p in presents if p.endswith("key")]
+            values = [p for p in presents if p.endswith("value")]
+            for first, second in ((keys[0], values[0]), (keys[0], keys[1])):
+                with self.subTest(name, first=first, second=second):
+                    model = onnx.load(source)
+                    renamed(model, {first: second, second: first})
+                    run = self.verify(source, model)
+                    self.assertEqual(run.returncode, 1, run.stdout[-1500:])
+
+    def test_a_mask_that_is_gone_was_all_ones(self):
+        model = onnx.load(LLAMA)
+        mask = next(i for i in model.graph.input if i.name == "attention_mask")
+        model.graph.input.remove(mask)
+        names = {i.name: i for i in model.graph.input}
+        tokens, past = names["input_ids"].name, names["past_key_values.0.key"].name
+        made = [
+            helper.make_node("Shape", [tokens], ["made_b"], start=0, end=1),
+            helper.make_node("Shape", [tokens], ["made_s"], start=1, end=2),
+            helper.make_node("Shape", [past], ["made_p"], start=2, end=3),
+            helper.make_node("Add", ["made_p", "made_s"], ["made_t"]),
+            helper.make_node("Concat", ["made_b", "made_t"], ["made_dims"], axis=0),
+            helper.make_node("ConstantOfShape", ["made_dims"], ["attention_mask"],
+                             value=helper.make_tensor("one", TensorProto.INT64, [1], [1]))]
+        nodes = [*made, *model.graph.node]
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+        run = self.verify(LLAMA, model)
+        self.assertIn("input   attention_mask of the source holds ones\n", run.stdout)
+        self.assertIn("assumed: attention_mask is all ones\n", run.stdout)
+
+    def test_an_input_that_is_gone_and_was_read(self):
+        """Nothing says what the source would have to be fed."""
+        source = onnx.load(LLAMA)
+        source.graph.input.append(helper.make_tensor_value_info("factor", TensorProto.FLOAT, [1]))
+        renamed(source, {"logits": "plain"})
+        source.graph.node.append(helper.make_node("Mul", ["plain", "factor"], ["logits"]))
+        before = self.dir / "before.onnx"
+        onnx.save(source, before)
+        run = self.verify(before, onnx.load(LLAMA))
+        self.assertEqual(run.returncode, 4, run.stdout[-1500:])
+        self.assertIn("KV403 the relation says that factor is not read, and the source reads it",
+                      run.stdout)
+
+    def test_an_input_that_nothing_read(self):
+        source = onnx.load(LLAMA)
+        source.graph.input.append(helper.make_tensor_value_info("idle", TensorProto.FLOAT, [1]))
+        before = self.dir / "before.onnx"
+        onnx.save(source, before)
+        text = done("verify", before, LLAMA)
+        self.assertIn("input   idle of the source is not read\n", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
