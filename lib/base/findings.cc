@@ -516,7 +516,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "References must not leave the folder of the model.",
      "Write beside the data, or use --external copy."},
     {"KV504", "no-room", "there is no room for an output",
-     "The disk, the quota or the limit on file sizes is full; nothing was written or replaced.",
+     "The disk, the quota or the limit on file sizes is full; no file was replaced by a part of "
+     "another one.",
      "Make room, or write elsewhere."},
     {"KV505", "left-behind", "a run that was killed left a temporary file beside the output",
      "Nothing reads it, but it takes room.", "Remove it."},

@@ -44,10 +44,12 @@ void CapMemoryAtPhysical() {
 }
 
 MemoryCap::MemoryCap(uint64_t more) {
+  exists_.store(true, std::memory_order_relaxed);
   if (const uint64_t held = DataBytes(); held > 0) before_ = Lower(held + more);
 }
 
 MemoryCap::~MemoryCap() {
+  exists_.store(false, std::memory_order_relaxed);
   if (before_) setrlimit(RLIMIT_DATA, &*before_);
 }
 

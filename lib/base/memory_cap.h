@@ -5,6 +5,7 @@
 
 #include <sys/resource.h>
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 
@@ -23,7 +24,12 @@ class MemoryCap {
   MemoryCap(const MemoryCap&) = delete;
   MemoryCap& operator=(const MemoryCap&) = delete;
 
+  // Returns true while an object exists. The caller then turns std::bad_alloc into an error of its
+  // own.
+  static bool Exists() { return exists_.load(std::memory_order_relaxed); }
+
  private:
+  inline static std::atomic<bool> exists_ = false;
   std::optional<rlimit> before_;
 };
 

@@ -317,7 +317,7 @@ class Verify(Case):
         for before, after in ((GOOD, GOOD), (self.converted, self.converted),
                               (copy, self.converted), (self.converted, copy)):
             with self.subTest(before=before, after=after):
-                args = ("verify", before, after, "--accept", "tested")
+                args = ("verify", before, after)
                 text = self.text(0, *args)
                 self.assertEqual(text.splitlines()[0], line)
                 self.assertRegex(text.splitlines()[-1], "^verdict: equal ")

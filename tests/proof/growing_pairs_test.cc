@@ -59,9 +59,16 @@ class GrowingPair : public testing::TestWithParam<const char*> {
   Manifest relation_;
 };
 
+// An idle node makes another model of it, which is read operator by operator.
 TEST_P(GrowingPair, AModelIsProvedToEqualItself) {
-  const Proof proof = ProveConversion(*source_.proto, *source_.proto, relation_);
+  onnx::ModelProto after = *source_.proto;
+  onnx::NodeProto* const idle = after.mutable_graph()->add_node();
+  idle->set_op_type("Identity");
+  idle->add_input(source_.proto->graph().input(0).name());
+  idle->add_output("idle");
+  const Proof proof = ProveConversion(*source_.proto, after, relation_);
   EXPECT_EQ(Unproved(proof), "");
+  EXPECT_GT(proof.facts.size(), 2);
   std::set<std::string> about;
   for (const ProofFact& fact : proof.facts) about.insert(fact.about);
   for (const ManifestCache& cache : relation_.caches) EXPECT_TRUE(about.contains(cache.id));
@@ -93,6 +100,16 @@ INSTANTIATE_TEST_SUITE_P(Models, GrowingPair,
                                          "llama_optimum_merged",
                                          "whisper_decoder_with_past_optimum"),
                          [](const auto& model) { return std::string(model.param); });
+
+TEST_P(GrowingPair, TheSameModelNeedsNoReading) {
+  const Proof proof = ProveConversion(*source_.proto, *source_.proto, relation_);
+  EXPECT_EQ(Unproved(proof), "");
+  EXPECT_TRUE(proof.assumptions.all().empty());
+  // Under another relation it is read: two caches that exchange their places are others.
+  Manifest other = relation_;
+  std::swap(other.caches[0].output, other.caches[1].output);
+  EXPECT_NE(Unproved(ProveConversion(*source_.proto, *source_.proto, other)), "");
+}
 
 // The text of a model with one cache, which makes y of x.
 std::string SmallModel(int opset, const std::string& statements) {

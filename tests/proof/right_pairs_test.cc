@@ -51,6 +51,27 @@ TEST(Weights, OfAnotherNameAreTheSameByTheirBytes) {
             "");
 }
 
+// A bound that is never reached may be any number: the fact is open, and not refuted.
+TEST(Refuted, NoNumberThatMayBeIgnored) {
+  const auto status = [](const std::string& end, const std::string& x, const std::string& z) {
+    const Proof proof = ProofOfPair(
+        kCase,
+        {{kLastOfSource, "y0 = Reshape(context4, y_shape)\n" + end},
+         {kConstantsOfSource, std::string(kConstantsOfSource) + " float bound = {" + x + "},"}},
+        {{kLast, "y0 = Reshape (context4, y_shape)\n" + end},
+         {kConstants, std::string(kConstants) + " float bound = {" + z + "},"}});
+    for (const ProofFact& fact : proof.facts) {
+      if (fact.about == "y" && fact.text.starts_with("outside")) return fact.status;
+    }
+    return FactStatus::kProved;
+  };
+  const std::string floor = "s = Sigmoid (y0)\ny = Max (s, bound)";
+  EXPECT_EQ(status(floor, "-1", "-1"), FactStatus::kProved);
+  EXPECT_EQ(status(floor, "-1", "-2"), FactStatus::kOpen);
+  EXPECT_EQ(status("n = IsNaN (y0)\ny = Where (n, bound, y0)", "0", "1"), FactStatus::kOpen);
+  EXPECT_EQ(status("y = Mul (y0, bound)", "-1", "-2"), FactStatus::kRefuted);
+}
+
 // The sum of one element is that element, and the sum of its squares is not.
 TEST(Reductions, OfOneElement) {
   const auto reduced = [](const std::string& op) {

@@ -3,8 +3,11 @@
 #include <string>
 #include <vector>
 
+#include "kvlift/out_of_memory.h"
 #include "kvlift/program.h"
 
 int main(int argc, char** argv) {
-  return kvlift::cli::Program(std::vector<std::string>(argv, argv + argc));
+  const std::vector<std::string> words(argv, argv + argc);
+  kvlift::cli::ExitWhenMemoryRunsOut(words);
+  return kvlift::cli::Program(words);
 }

@@ -20,17 +20,8 @@ std::array<Slot, 64> noted_paths;
 std::atomic<int> holds = 0;
 std::atomic<int> waiting = 0;  // the signal that came while signals were held
 
-void RemoveNoted() {
-  for (Slot& slot : noted_paths) {
-    if (slot.state.load() == 2) unlink(slot.path.data());
-  }
-  for (Slot& slot : noted_paths) {
-    if (slot.state.load() == 2) rmdir(slot.path.data());
-  }
-}
-
 void EndBy(int signal) {
-  RemoveNoted();
+  RemoveTemporaries();
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
   sigaction(signal, &standard, nullptr);
@@ -48,12 +39,21 @@ extern "C" void OnSignal(int signal) {
 extern "C" void OnShorterFile(int /*signal*/) {
   constexpr char kText[] =
       "kvlift: a file became shorter while it was read; run again when nobody writes it [KV008]\n";
-  RemoveNoted();
+  RemoveTemporaries();
   if (write(STDERR_FILENO, kText, sizeof(kText) - 1) < 0) _exit(3);
   _exit(3);
 }
 
 }  // namespace
+
+void RemoveTemporaries() {
+  for (Slot& slot : noted_paths) {
+    if (slot.state.load() == 2) unlink(slot.path.data());
+  }
+  for (Slot& slot : noted_paths) {
+    if (slot.state.load() == 2) rmdir(slot.path.data());
+  }
+}
 
 void CleanUpOnSignals() {
   struct sigaction action {};

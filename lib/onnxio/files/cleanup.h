@@ -11,6 +11,10 @@ namespace kvlift {
 // and a line on stderr (KV008). Call it once, early in main.
 void CleanUpOnSignals();
 
+// Removes the files and folders of NoteTemporary, for a process that is about to end. Allocates
+// nothing.
+void RemoveTemporaries();
+
 // Registers a file or folder for removal. Returns a number for ForgetTemporary, or -1 if the path
 // is too long or too many are registered. Folders are removed after all files, and only if they are
 // empty by then. A signal handler sees the whole path or nothing.

@@ -189,10 +189,21 @@ Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<S
     // and a later node may give them one shape again.
     const bool shape = k == 1 && (graph_.Is(theirs, "Reshape") || graph_.Is(theirs, "Squeeze") ||
                                   graph_.Is(theirs, "Unsqueeze"));
-    other.refuted = other.why_not.empty() && !shape && constants;
+    other.refuted = other.why_not.empty() && !shape && constants && !MayIgnore(theirs);
     if (other.why_not.empty()) other.why_not = std::move(why);
   }
   return other;
+}
+
+// Returns true for operators that may hand on none of an operand's numbers, whatever is fed: a
+// bound that is never reached, or the other branch of a condition that is always true.
+bool Nodes::MayIgnore(NodeId n) const {
+  const std::string& op = graph_.node(n).op_type();
+  for (const char* other : {"Max", "Min", "Clip", "Where", "Greater", "GreaterOrEqual", "Less",
+                            "LessOrEqual", "Equal", "Mod", "And", "Or", "Pad", "Compress"}) {
+    if (op == other) return true;
+  }
+  return false;
 }
 
 bool Nodes::IsSameRunningAxis(NodeId mine, NodeId theirs, size_t operand) {

@@ -16,6 +16,7 @@
 #include "proof/lower/opset13.h"
 #include "proof/prove/folding.h"
 #include "proof/prove/prover.h"
+#include "proof/prove/same_model.h"
 #include "proof/rows/windows.h"
 #include "sym/forms/forms.h"
 #include "sym/sizes/equal_names.h"
@@ -195,6 +196,7 @@ DeclaredSizes::DeclaredSizes(const onnx::ModelProto& before, const onnx::ModelPr
 
 Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& after,
                       const Manifest& manifest, Obligations* obligations) {
+  if (auto same = ProofOfSameModel(before, after, manifest)) return *std::move(same);
   const DeclaredSizes sizes(before, after);
   Proof proof = ProveAll(before, after, manifest, obligations);
   if (proof.facts.empty()) return proof;

@@ -328,7 +328,11 @@ class Inferrer {
     input.name = value.name();
     if (source != value.name()) input.as = RenamedInput{source};
     const std::vector<Dim> dims = DimsOf(value);
+    const auto* theirs = Find(before_.graph().input(), source);
+    const std::vector<Dim> own = theirs == nullptr ? std::vector<Dim>() : DimsOf(*theirs);
     for (size_t k = 1; k < dims.size(); ++k) {
+      // The source is fed as many columns where it declares the same size.
+      if (k < own.size() && own[k] == dims[k]) continue;
       const bool symbol = !capacity_.empty() && dims[k].param == capacity_;
       const bool number = capacity_value_ && dims[k].value == capacity_value_ &&
                           TypeOf(value) != onnx::TensorProto::FLOAT && UseOf(value, uses_).mask;

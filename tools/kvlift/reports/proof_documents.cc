@@ -62,7 +62,8 @@ std::string ProofText(const Proof& proof, bool all, const Style& style) {
     for (const ProofFact* fact : kind.facts) {
       proved += fact->holds() ? 1 : 0;
       if (fact->holds() || (!all && told++ > 0)) continue;
-      open += fmt::format("only tested: {} {}: {}\n", EscapeTerminal(fact->about), fact->text,
+      const char* kind_of_fact = fact->status == FactStatus::kRefuted ? "refuted" : "only tested";
+      open += fmt::format("{}: {} {}: {}\n", kind_of_fact, EscapeTerminal(fact->about), fact->text,
                           EscapeTerminal(fact->why_not));
     }
     rows.push_back({kind.text, fmt::format("{} of {}", proved, kind.facts.size())});

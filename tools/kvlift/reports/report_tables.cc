@@ -172,7 +172,10 @@ void AddVerification(const VerifyReport& verify, Report* report) {
                    {}};
   Rows rows;
   for (const ProofFact& f : verify.proof.facts) {
-    rows.push_back({f.about, f.text, f.holds() ? "proved" : "only tested", f.why_not});
+    const char* status = f.holds()                          ? "proved"
+                         : f.status == FactStatus::kRefuted ? "refuted"
+                                                            : "only tested";
+    rows.push_back({f.about, f.text, status, f.why_not});
   }
   SetRows(std::move(rows), {{0, Numbers::kRanges}, {3, Numbers::kRanges}}, &report->proof);
   report->aliases = {"aliases-table",

@@ -42,7 +42,7 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).split()) or type(error).__name__
         raise Refused(text, node_in(text)) from None
 
 
