@@ -304,6 +304,16 @@ class Verify(Case):
             self.assertEqual([(r["ruleId"], r["level"]) for r in results], [(code, "error")])
             page = (self.dir / "html").read_text(encoding="utf-8")
             self.assertIn(f"{code} {path}: ", page)
+        # What no runtime could load is unreadable, too: a tensor that lacks bytes, an unknown opset.
+        for code, change in (("KV029", lambda m: m.graph.initializer[0].ClearField("raw_data")),
+                             ("KV028", lambda m: setattr(m.opset_import[0], "version", 99))):
+            model = onnx.load(GOOD)
+            change(model)
+            onnx.save(model, self.dir / "odd.onnx")
+            for pair in ((GOOD, self.dir / "odd.onnx"), (self.dir / "odd.onnx", GOOD)):
+                run = kvlift("verify", *pair)
+                self.assertEqual(run.returncode, 3, run.stdout + run.stderr)
+                self.assertIn(f"[{code}]".encode(), run.stderr)
         # No document takes the place of a model that cannot be read.
         run = kvlift("verify", GOOD, cut, "--save", f"json={cut}", "--force")
         self.assertEqual((run.returncode, run.stdout), (5, b""))

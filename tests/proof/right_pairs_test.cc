@@ -66,7 +66,7 @@ TEST(Refuted, NoNumberThatMayBeIgnored) {
     return FactStatus::kProved;
   };
   const std::string floor = "s = Sigmoid (y0)\ny = Max (s, bound)";
-  EXPECT_EQ(status(floor, "-1", "-1"), FactStatus::kProved);
+  EXPECT_EQ(status(floor, "-1", "-1"), FactStatus::kGiven);
   EXPECT_EQ(status(floor, "-1", "-2"), FactStatus::kOpen);
   EXPECT_EQ(status("n = IsNaN (y0)\ny = Where (n, bound, y0)", "0", "1"), FactStatus::kOpen);
   EXPECT_EQ(status("y = Mul (y0, bound)", "-1", "-2"), FactStatus::kRefuted);

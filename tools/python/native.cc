@@ -26,6 +26,7 @@
 #include "lint/lint.h"
 #include "lint/target.h"
 #include "nlohmann/json.hpp"
+#include "onnxio/bytes/contents.h"
 #include "onnxio/model/model.h"
 #include "pipeline/pipeline.h"
 #include "ports/ports.h"
@@ -163,6 +164,7 @@ std::string VerifyText(const Model& before, const Model& after,
                        const std::optional<std::string>& manifest, bool full, uint64_t seed,
                        int threads, const std::string& weights) {
   const nb::gil_scoped_release unlocked;
+  for (const Model* model : {&before, &after}) Check(CheckContents(*model->proto));
   const auto given = ReadManifest(manifest, after);
   const std::vector<Manifest> relations =
       given ? std::vector<Manifest>{*given} : cli::InferRelations(before, after);

@@ -182,7 +182,7 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
   if (const Expr row = RowOfTable(producer, load->args(), batch, facts); row != nullptr) return row;
   const bool own = producer != kNoNode ? pair_.IsOfAfter(producer)
                                        : pair_.graph().name(source) != pair_.NameOf(source);
-  return own ? nullptr : pool.Load(source, args);
+  return own ? nullptr : pool.Load(repeated_.FirstOf(source), args);
 }
 
 Expr Correspondence::SequenceOf(absl::Span<const Expr> shape, const Facts& facts) const {

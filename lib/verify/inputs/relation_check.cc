@@ -175,7 +175,6 @@ std::string Unaccounted(const Graph& source, const Graph& after, const Manifest&
 
 std::string Misfit(const Graph& source, const Graph& after, const Manifest& relation) {
   if (std::string text = Unaccounted(source, after, relation); !text.empty()) return text;
-  if (std::string text = HasOtherPlaces(relation); !text.empty()) return text;
   std::map<std::string, const ManifestCache*> caches;
   for (const ManifestCache& cache : relation.caches) {
     if (!caches.emplace(cache.id, &cache).second) {
@@ -217,7 +216,7 @@ std::string Misfit(const Graph& source, const Graph& after, const Manifest& rela
     const std::string& theirs = NameInSource(output);
     if (!IsOutput(source, theirs)) return Lacks("the source", "output", theirs);
   }
-  return {};
+  return HasOtherPlaces(relation);
 }
 
 }  // namespace kvlift

@@ -11,6 +11,7 @@
 #include "contract/manifest_text.h"
 #include "fmt/format.h"
 #include "kvlift/commands/cmd_verify_infer.h"
+#include "onnxio/bytes/contents.h"
 #include "onnxio/files/errno_status.h"
 #include "onnxio/files/fd.h"
 
@@ -101,10 +102,23 @@ bool AreTheSame(const Model& before, const Model& after) {
 
 }  // namespace
 
+namespace {
+
+// Reads a model that is going to be run.
+absl::StatusOr<Model> ReadRunnable(const Io& io, const std::string& path,
+                                   const CommonFlags& flags) {
+  KV_ASSIGN_OR_RETURN(Model model, ReadModel(io, path, flags));
+  const absl::Status contents = CheckContents(*model.proto);
+  if (!contents.ok()) return Coded(CodeOf(contents), Prefixed(path, contents));
+  return model;
+}
+
+}  // namespace
+
 absl::StatusOr<ModelPair> ReadPair(Io& io, const std::string& before, const std::string& after,
                                    const std::string& manifest, const CommonFlags& flags) {
-  KV_ASSIGN_OR_RETURN(Model first, ReadModel(io, before, flags));
-  KV_ASSIGN_OR_RETURN(Model second, ReadModel(io, after, flags));
+  KV_ASSIGN_OR_RETURN(Model first, ReadRunnable(io, before, flags));
+  KV_ASSIGN_OR_RETURN(Model second, ReadRunnable(io, after, flags));
   const bool same = AreTheSame(first, second);
   std::optional<Manifest> relation;
   // The manifest of a conversion relates it to its source, and says nothing of it and itself.
