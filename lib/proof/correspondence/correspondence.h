@@ -97,8 +97,8 @@ class Correspondence {
   void RestOn(Assumption assumption) const { grounds_.given.Add(std::move(assumption)); }
   void RestOn(const Grounds& grounds) const { grounds_.Add(grounds); }
   void RestOnLemma(const std::string& name) const { grounds_.AddLemma(name); }
-  // Returns how a value and `before` are the same; kNone unless `before` is the twin, or what a node
-  // computes that repeats the twin's, and has the same arrangement of axes.
+  // Returns how a value and `before` are the same; kNone unless `before` is the twin, or what a
+  // node computes that repeats the twin's, and has the same arrangement of axes.
   Sameness TwinSameness(ValueId after, ValueId before) const;
   // The assumptions that hold for all facts: sizes that are taken to be equal.
   const Assumptions& assumptions() const { return assumptions_; }

@@ -128,7 +128,8 @@ std::variant<sym::Emitter::Request, Finding> AttentionJudge::MaskRequest(const A
   }
   if (const absl::Status drawn = s_.probe.Tensor(request); !drawn.ok()) {
     return Reason("KV216",
-                  fmt::format("the mask cannot be computed: {}", std::string(drawn.message())), site);
+                  fmt::format("the mask cannot be computed: {}", std::string(drawn.message())),
+                  site);
   }
   return request;
 }
