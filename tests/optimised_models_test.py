@@ -1,4 +1,4 @@
-"""`verify` of models that ONNX Runtime's graph optimisations went over, before or after a conversion.
+"""`verify` of models that ONNX Runtime's graph optimisations changed, before or after a conversion.
 
 Environment: KVLIFT, the tool; KVLIFT_ROOT, the repository.
 """

@@ -239,7 +239,8 @@ def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int
     flags.stop_after = stop_after
     if dump_dir is not None:
         flags.set_dump_dir(_path_bytes(dump_dir))
-    flags.only, flags.skip, flags.allow_partial = _patterns(only), _patterns(skip), allow_partial
+    flags.only, flags.skip = _patterns(only), _patterns(skip)
+    flags.allow_partial = allow_partial
     if max_seq_len is not None:
         flags.max_seq_len = str(max_seq_len)
     return Conversion(_native.convert(load(model), flags))
