@@ -218,9 +218,9 @@ def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int
     """Rewrites the caches and proves the result; nothing is written but into `dump_dir`.
 
     The options are those of `kvlift convert`; those about the files that it writes are arguments
-    of `Conversion.save`, and `Conversion.verify` takes the place of --verify. Facts that the proof leaves open are tested by the
-    quick plans of `verify`. If less is shown than `accept` requires, the status is "refused" and
-    `model` raises.
+    of `Conversion.save`, and `Conversion.verify` takes the place of --verify. Facts that the proof
+    leaves open are tested by the quick plans of `verify`. If less is shown than `accept` requires,
+    the status is "refused" and `model` raises.
 
     `freeze` gives the model static shapes, "batch=1,tokens=4"; it takes one number of tokens, as a
     conversion is one model.
