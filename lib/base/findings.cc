@@ -451,8 +451,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Where a wrong value moves no output by more than rounding does, equal outputs prove nothing.",
      "See the slot or token named; with weights of a usual size the change shows."},
     {"KV409", "fact-refuted", "the graphs differ where no plan looks",
-     "Something that has to be the same in both models, such as weights or a constant, is not: "
-     "there are feeds that tell them apart, whether a plan has them or not.",
+     "Something that has to be the same in both models, such as weights or a constant, is not. "
+     "Unless later nodes ignore it for all feeds, there are feeds that tell the models apart, "
+     "whether a plan has them or not.",
      "See the fact named."},
     {"KV410", "not-proved", "every plan passed, and not everything is proved",
      "Plans run some sizes and some feeds; what the proof leaves open may differ for others.",

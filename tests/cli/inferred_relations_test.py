@@ -49,6 +49,13 @@ class InferredRelationsTest(unittest.TestCase):
                     run = self.verify(source, model)
                     self.assertEqual(run.returncode, 1, run.stdout[-1500:])
 
+    def test_buffers_whose_rows_move_in_both_models(self):
+        """No relation says so, and no rule for rows in place judges them."""
+        model = MODELS / "toy_fifo_shift_ts" / "model.onnx"
+        run = tool("verify", model, model)
+        self.assertEqual(run.returncode, 4, run.stdout[-1500:])
+        self.assertIn("verdict: inconclusive", run.stdout)
+
     def test_a_mask_that_is_gone_was_all_ones(self):
         model = onnx.load(LLAMA)
         mask = next(i for i in model.graph.input if i.name == "attention_mask")

@@ -179,6 +179,28 @@ TEST(OperatorSets, BodiesMeanWhatTheyMeant) {
             "");
 }
 
+TEST(OperatorSets, WhatOldOperatorsRefuse) {
+  const auto unproved = [](int opset, const std::string& statement) {
+    return UnprovedOfSmall(SmallModel(21, "y = Identity (x)"), SmallModel(opset, statement));
+  };
+  // Equal parts below opset 18, and no more parts than there are elements.
+  EXPECT_EQ(unproved(17, "a, b = Split <axis = 3> (x)\ny = Identity (x)"), "");
+  EXPECT_NE(unproved(17, "a, b = Split <axis = 2> (past)\ny = Identity (x)"), "");
+  EXPECT_EQ(unproved(21, "a, b = Split <axis = 3, num_outputs = 2> (x)\ny = Identity (x)"), "");
+  EXPECT_NE(unproved(21, "a, b = Split <axis = 2, num_outputs = 2> (past)\ny = Identity (x)"), "");
+  // The mask of a Dropout, and operands of other shapes.
+  EXPECT_NE(unproved(10, "d, mask = Dropout (x)\ny = Identity (d)"), "");
+  EXPECT_NE(unproved(7, "m = Max (x, low)\ny = Identity (x)"), "");
+  EXPECT_EQ(unproved(8, "m = Max (x, low)\ny = Identity (x)"), "");
+  // A OneHot of no class.
+  const std::string classes =
+      "p = Shape <start = 2, end = 3> (past)\nvalues = Constant <value = float[2] {0, 1}> ()\n";
+  EXPECT_NE(unproved(21, classes + "o = OneHot (axis, p, values)\ny = Identity (x)"), "");
+  EXPECT_EQ(unproved(21, classes + "q = Add (p, axis)\no = OneHot (axis, q, values)\n"
+                                   "y = Identity (x)"),
+            "");
+}
+
 // Where the rank is not known, -1 and 3 may be two axes.
 TEST(Reductions, AxesAreTheSameWhereTheRankIsNotKnown) {
   const auto reduced = [](const std::string& axes) {

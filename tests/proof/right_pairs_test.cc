@@ -72,6 +72,30 @@ TEST(Refuted, NoNumberThatMayBeIgnored) {
   EXPECT_EQ(status("y = Mul (y0, bound)", "-1", "-2"), FactStatus::kRefuted);
 }
 
+// An axis of one element makes no difference to a maximum.
+TEST(Refuted, NoReductionOverOneElement) {
+  const auto status = [](const std::string& axes) {
+    const auto end = [](const std::string& over) {
+      return "y0 = Reshape(context4, y_shape)\nu = Unsqueeze (y0, zeroth)\n"
+             "over = Constant <value = int64[" +
+             over + "> ()\nm = ReduceMax <keepdims = 1> (u, over)\ny = Squeeze (m, zeroth)";
+    };
+    const std::string zeroth = " int64[1] zeroth = {0},";
+    const Proof proof =
+        ProofOfPair(kCase,
+                    {{kLastOfSource, end("1] {2}")},
+                     {kConstantsOfSource, std::string(kConstantsOfSource) + zeroth}},
+                    {{kLast, end(axes)}, {kConstants, std::string(kConstants) + zeroth}});
+    for (const ProofFact& fact : proof.facts) {
+      if (fact.about == "y" && fact.text.starts_with("outside")) return fact.status;
+    }
+    return FactStatus::kProved;
+  };
+  EXPECT_EQ(status("1] {2}"), FactStatus::kGiven);
+  EXPECT_EQ(status("2] {0, 2}"), FactStatus::kOpen);
+  EXPECT_EQ(status("1] {3}"), FactStatus::kRefuted);
+}
+
 // The sum of one element is that element, and the sum of its squares is not.
 TEST(Reductions, OfOneElement) {
   const auto reduced = [](const std::string& op) {

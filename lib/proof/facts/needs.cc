@@ -32,6 +32,7 @@ class NeedReader {
     constexpr size_t kRangeStep = 2, kSliceSteps = 4;
     if (graph_.Is(node_, "Range")) NotZero(kRangeStep, "step of a Range");
     if (graph_.Is(node_, "Slice")) NotZero(kSliceSteps, "step of a Slice");
+    if (graph_.Is(node_, "OneHot")) ReadDepth();
     const bool divides = graph_.Is(node_, "Div") || graph_.Is(node_, "Mod");
     if (divides && IsIntegerType(forms_.ElementType(Input(1)))) NotZero(1, "divisor of integers");
     if (graph_.Is(node_, "Split")) ReadParts();
@@ -74,6 +75,14 @@ class NeedReader {
     Add(pool_.Lt(pool_.Integer(0), form.element, facts), facts, what);
   }
 
+  // Runtimes refuse a OneHot without a class.
+  void ReadDepth() {
+    const sym::Form depth = forms_.Of(Input(1));
+    if (!depth.known_rank) return Add(pool_.False(), Facts{}, "depth of a OneHot");
+    const Facts facts{depth.shape};
+    Add(pool_.Lt(pool_.Integer(0), depth.element, facts), facts, "depth of a OneHot");
+  }
+
   std::optional<Expr> AxisOf(const char* name, int64_t fallback) {
     const sym::Form form = forms_.Of(Input(0));
     if (!form.known_rank) return std::nullopt;
@@ -86,7 +95,16 @@ class NeedReader {
 
   void ReadParts() {
     const auto extent = AxisOf("axis", 0);
-    if (!extent || Input(1) == kNoValue) return;
+    if (!extent) return;
+    if (Input(1) == kNoValue) {
+      const auto count = static_cast<int64_t>(graph_.outputs(node_).size());
+      if (FindAttribute(graph_.node(node_), "num_outputs") != nullptr) {
+        return Add(pool_.Le(pool_.Integer(count), *extent, Facts{}), Facts{}, "parts of an axis");
+      }
+      // Below opset 18 all parts are equal.
+      const Expr rest = pool_.Mod(*extent, pool_.Integer(count), Facts{});
+      return Add(pool_.Eq(rest, pool_.Integer(0), Facts{}), Facts{}, "equal parts of an axis");
+    }
     const auto parts = forms_.Elements(Input(1));
     if (!parts) return Add(pool_.False(), Facts{}, "parts of an axis");
     Expr sum = pool_.Integer(0);

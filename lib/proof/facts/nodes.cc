@@ -155,13 +155,26 @@ std::optional<Nodes::Axes> Nodes::AxesOf(NodeId n) {
   return axes;
 }
 
+bool Nodes::ReduceOthers(const Axes& own, const Axes& others, NodeId theirs) {
+  const sym::Form form = forms_.Of(graph_.inputs(theirs)[0]);
+  if (!form.known_rank) return false;
+  for (size_t k = 0; k < form.shape.size(); ++k) {
+    const auto axis = static_cast<int64_t>(k);
+    const bool mine = own.all || own.some.count(axis) > 0;
+    const bool other = others.all || others.some.count(axis) > 0;
+    if (mine != other && !form.shape[k]->is_integer(1)) return true;
+  }
+  return false;
+}
+
 Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<Sameness>* same) {
   const auto a = graph_.inputs(mine), b = graph_.inputs(theirs);
   size_t count = std::max(a.size(), b.size());
   if (IsReduction(mine)) {
     const auto own = AxesOf(mine), others = AxesOf(theirs);
     if (own && others) {
-      if (*own != *others) return {Sameness::kNone, "has other axes", true};
+      if (*own != *others)
+        return {Sameness::kNone, "has other axes", ReduceOthers(*own, *others, theirs)};
       count = 1;
     } else if (!kvlift::SameAttributes(graph_.node(mine), graph_.node(theirs), {},
                                        pair_.OpsetOf(mine), pair_.OpsetOf(theirs))) {

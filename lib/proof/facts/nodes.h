@@ -74,6 +74,9 @@ class Nodes {
   // The axes that an attribute or an input gives; nullopt if they are not constant.
   std::optional<Axes> AxesOf(NodeId n);
   bool IsReduction(NodeId n) const;
+  // Returns true if reductions over these axes of the source's operand differ in an axis that may
+  // have more elements than one.
+  bool ReduceOthers(const Axes& own, const Axes& others, NodeId theirs);
 
   const GraphPair& pair_;
   const Graph& graph_;

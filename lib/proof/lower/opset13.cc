@@ -20,7 +20,7 @@ using onnx::NodeProto;
 using onnx::TensorProto;
 
 constexpr int64_t kTarget = 13;
-constexpr int64_t kOldest = 7;  // the first opset with today's broadcasting
+constexpr int64_t kOldest = 7;  // the first opset in which Add and others broadcast as today
 constexpr char kFlattens[] = "flattens from its axis";
 
 // An attribute that became an input, its position, and the opset that changed it; input -1 means
@@ -44,6 +44,11 @@ bool IsReadDifferently(const std::string& op) {
   static const auto& kNames = *new absl::flat_hash_set<std::string_view>{
       "BatchNormalization", "Resize", "Upsample", "Scan", "OneHot", "MaxUnpool", "Scatter"};
   return kNames.contains(op);
+}
+
+// Returns true for operators that took operands of one shape only before opset 8.
+bool TakesEqualShapes(const std::string& op) {
+  return op == "Max" || op == "Min" || op == "Sum" || op == "Mean";
 }
 
 class Writer {
@@ -83,6 +88,16 @@ class Writer {
       }
       if (!node.domain().empty() && node.domain() != "ai.onnx") continue;
       if (IsReadDifferently(node.op_type())) {
+        return absl::UnimplementedError(
+            fmt::format("a model has opset {}, with {}", version_, node.op_type()));
+      }
+      // Below opset 12 the text does not say what the mask holds, and in opset 7 these operators do
+      // not broadcast.
+      const bool reads_mask =
+          node.op_type() == "Dropout" && version_ < 12 && node.output_size() > 1;
+      const bool is_strict =
+          version_ == kOldest && node.input_size() > 1 && TakesEqualShapes(node.op_type());
+      if (reads_mask || is_strict) {
         return absl::UnimplementedError(
             fmt::format("a model has opset {}, with {}", version_, node.op_type()));
       }

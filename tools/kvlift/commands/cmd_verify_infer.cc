@@ -170,6 +170,8 @@ class Inferrer {
     const std::vector<Dim> dims = DimsOf(*in), old = DimsOf(*past), later = DimsOf(*out);
     const auto axis = static_cast<size_t>(mine.axis);
     if (axis >= dims.size() || static_cast<size_t>(their.axis) >= old.size()) return;
+    // No relation says that both models move the rows of a buffer.
+    if (their.kind == UpdateKind::kShift && uses_.Maker(mine.output) != "TensorScatter") return;
     ManifestCache c;
     c.id = their.id;
     c.layer = their.layer;
