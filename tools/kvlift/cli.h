@@ -42,8 +42,9 @@ struct CommonFlags {
 
 // What a command has written so far. It decides which document --json ends with.
 struct Told {
-  bool results = false;                // something went to stdout
-  nlohmann::ordered_json errors = {};  // entries of "errors" in error.schema.json; null: none
+  bool results = false;  // something went to stdout
+  // The list "errors" of error.schema.json.
+  nlohmann::ordered_json errors = nlohmann::ordered_json::array();
 };
 
 // The streams of a command: results go to `out`, everything else to `err`.

@@ -28,8 +28,8 @@ const FindingInfo* FindingAtEnd(std::string_view message) {
   return FindFinding(message.substr(open + 1, message.size() - open - 2));
 }
 
-// Returns an entry of "errors" in docs/schema/error.schema.json. info: the finding whose code ends
-// the message; null if there is none.
+// Returns an entry of "errors" in docs/schema/error.schema.json. `info` is the finding whose code
+// ends the message, and null for a message without a code.
 nlohmann::ordered_json ErrorEntry(std::string_view what, std::string_view message,
                                   const FindingInfo* info) {
   std::string text = fmt::format("{}{}{}", what, what.empty() ? "" : ": ", message);
@@ -114,8 +114,7 @@ void PrintErrorDocument(Io& io, int exit_code) {
   nlohmann::ordered_json document = {{"schema", "kvlift/error/1"}, {"command", nullptr}};
   if (io.args.size() > 1) document["command"] = io.args[1];
   document["exit_code"] = exit_code;
-  document["errors"] = nlohmann::ordered_json::array();
-  for (const nlohmann::ordered_json& error : io.told->errors) document["errors"].push_back(error);
+  document["errors"] = io.told->errors;
   PrintJson(io, document);
 }
 

@@ -349,10 +349,7 @@ void Correspondence::RestOnTwin(ValueId after) const {
 
 ValueId Correspondence::TwinOf(ValueId value) const {
   if (const auto it = twins_.find(value); it != twins_.end()) return it->second;
-  const NodeId n = pair_.graph().producer(value);
-  const bool own =
-      n != kNoNode ? pair_.IsOfAfter(n) : pair_.graph().name(value) != pair_.NameOf(value);
-  return own ? kNoValue : value;
+  return pair_.IsValueOfAfter(value) ? kNoValue : value;
 }
 
 }  // namespace kvlift

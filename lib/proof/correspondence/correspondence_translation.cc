@@ -180,9 +180,8 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
   if (const Expr one = OneForAll(producer, batch, facts); one != nullptr) return one;
   if (const Expr most = OfLongest(producer, batch, facts); most != nullptr) return most;
   if (const Expr row = RowOfTable(producer, load->args(), batch, facts); row != nullptr) return row;
-  const bool own = producer != kNoNode ? pair_.IsOfAfter(producer)
-                                       : pair_.graph().name(source) != pair_.NameOf(source);
-  return own ? nullptr : pool.Load(repeated_.FirstOf(source), args);
+  if (pair_.IsValueOfAfter(source)) return nullptr;
+  return pool.Load(repeated_.FirstOf(source), args);
 }
 
 Expr Correspondence::SequenceOf(absl::Span<const Expr> shape, const Facts& facts) const {

@@ -7,6 +7,13 @@ namespace kvlift {
 using sym::Expr;
 using sym::Facts;
 
+namespace {
+
+// Returns true if the cache grows in the source and has a fixed capacity in the converted model.
+bool BecomesBuffer(const ManifestCache& cache) { return cache.source.growing && !cache.grows; }
+
+}  // namespace
+
 std::vector<Expr> CacheFacts::Indices(size_t rank) {
   std::vector<Expr> at;
   for (size_t k = 0; k < rank; ++k) at.push_back(pool_.Index(static_cast<int>(k)));
@@ -52,8 +59,7 @@ std::string CacheFacts::OtherExtents(const ManifestCache& cache) {
   const auto rows = static_cast<size_t>(cache.source.axis);
   if (places.size() != other.shape.size()) return "the present is of another rank";
   for (size_t k = 0; k < places.size(); ++k) {
-    const bool is_buffer = cache.source.growing && !cache.grows;
-    if ((k == rows && is_buffer) || places[k]->kind() != sym::Kind::kIndex) continue;
+    if ((k == rows && BecomesBuffer(cache)) || places[k]->kind() != sym::Kind::kIndex) continue;
     const auto own = static_cast<size_t>(places[k]->index());
     if (is_same(extents[own], twins_.Normal(other.shape[k], Facts{}))) continue;
     return fmt::format("the present has {} on axis {} and the source's {}",
@@ -84,7 +90,7 @@ void CacheFacts::Prove(const ManifestCache& cache) {
                       why_not);
   }
   if (cache.ring) return ProveRing(cache);
-  const bool fills = cache.source.growing && !cache.grows;  // a buffer behind P + S
+  const bool fills = BecomesBuffer(cache);
   const std::string same = fills ? "rows [0, P + S) hold what the source's present holds"
                                  : "every row holds what the source's present holds";
   const std::string rest = "rows from P + S on are the past's own";

@@ -20,10 +20,10 @@ struct Need {
 
 // Returns the requirements of a node: extents of results are not negative, steps of Range and Slice
 // and divisors of integers are not 0, the parts of a Split add up to its axis, which is not shorter
-// than their number, a OneHot has a class, a TopK asks for no
-// more elements than there are, the inner axes of a Gemm are equal and its summand is broadcast to
-// the result, bounds of a Clip are scalars, a Reshape leaves no extent open beside one of 0, and a
-// Pad by elements of the tensor finds enough of them. Requirements that always hold are left out.
+// than their number, a OneHot has a class, a TopK asks for no more elements than there are, the
+// inner axes of a Gemm are equal and its summand is broadcast to the result, bounds of a Clip are
+// scalars, a Reshape leaves no extent open beside one of 0, and a Pad by elements of the tensor
+// finds enough of them. Requirements that always hold are left out.
 std::vector<Need> NeedsOf(sym::Forms& forms, NodeId node);
 
 // Returns true if NeedsOf, with the assumptions of the forms, states all that the operator

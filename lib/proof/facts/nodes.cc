@@ -1,7 +1,9 @@
 #include "proof/facts/nodes.h"
 
 #include <algorithm>
+#include <string_view>
 
+#include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "ir/operators/operator_traits.h"
 #include "proof/facts/operands.h"
@@ -11,6 +13,19 @@ namespace kvlift {
 
 using sym::Expr;
 using sym::Facts;
+
+namespace {
+
+// Returns true for operators that may hand on none of an operand's numbers, whatever is fed: a
+// bound that is never reached, or the other branch of a condition that is always true.
+bool MayIgnoreOperands(const std::string& op) {
+  static const auto& kNames = *new absl::flat_hash_set<std::string_view>{
+      "Max",   "Min", "Clip", "Where", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
+      "Equal", "Mod", "And",  "Or",    "Pad",     "Compress"};
+  return kNames.contains(op);
+}
+
+}  // namespace
 
 Sameness Nodes::Compare(ValueId after, ValueId before) {
   if (after == before) return Sameness::kWhole;
@@ -173,8 +188,9 @@ Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<S
   if (IsReduction(mine)) {
     const auto own = AxesOf(mine), others = AxesOf(theirs);
     if (own && others) {
-      if (*own != *others)
+      if (*own != *others) {
         return {Sameness::kNone, "has other axes", ReduceOthers(*own, *others, theirs)};
+      }
       count = 1;
     } else if (!kvlift::SameAttributes(graph_.node(mine), graph_.node(theirs), {},
                                        pair_.OpsetOf(mine), pair_.OpsetOf(theirs))) {
@@ -202,21 +218,11 @@ Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<S
     // and a later node may give them one shape again.
     const bool shape = k == 1 && (graph_.Is(theirs, "Reshape") || graph_.Is(theirs, "Squeeze") ||
                                   graph_.Is(theirs, "Unsqueeze"));
-    other.refuted = other.why_not.empty() && !shape && constants && !MayIgnore(theirs);
+    other.refuted = other.why_not.empty() && !shape && constants &&
+                    !MayIgnoreOperands(graph_.node(theirs).op_type());
     if (other.why_not.empty()) other.why_not = std::move(why);
   }
   return other;
-}
-
-// Returns true for operators that may hand on none of an operand's numbers, whatever is fed: a
-// bound that is never reached, or the other branch of a condition that is always true.
-bool Nodes::MayIgnore(NodeId n) const {
-  const std::string& op = graph_.node(n).op_type();
-  for (const char* other : {"Max", "Min", "Clip", "Where", "Greater", "GreaterOrEqual", "Less",
-                            "LessOrEqual", "Equal", "Mod", "And", "Or", "Pad", "Compress"}) {
-    if (op == other) return true;
-  }
-  return false;
 }
 
 bool Nodes::IsSameRunningAxis(NodeId mine, NodeId theirs, size_t operand) {

@@ -57,7 +57,6 @@ class Nodes {
   // Names the first operand that differs; `why_not` is empty if none does. `same` receives how each
   // operand is the same.
   Comparison CompareInputs(NodeId mine, NodeId theirs, std::vector<Sameness>* same);
-  bool MayIgnore(NodeId n) const;
   // Returns true if the operand is the axis of a CumSum or CumProd, and the same one in both
   // models.
   bool IsSameRunningAxis(NodeId mine, NodeId theirs, size_t operand);

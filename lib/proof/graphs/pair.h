@@ -65,6 +65,12 @@ class GraphPair {
   ValueId After(const std::string& name) const;
   // Returns true if the node belongs to the converted model only.
   bool IsOfAfter(NodeId node) const { return node >= 0 && of_after_[node]; }
+  // Returns true if the value belongs to the converted model only: its node does, or it is an input
+  // or constant under a name of its own.
+  bool IsValueOfAfter(ValueId value) const {
+    const NodeId maker = graph_->producer(value);
+    return maker == kNoNode ? NameOf(value) != graph_->name(value) : IsOfAfter(maker);
+  }
   // The default opset of the model that the node comes from.
   int64_t OpsetOf(NodeId node) const { return IsOfAfter(node) ? opset_after_ : opset_before_; }
   // The name that a value has in its own model.

@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "ir/operators/operator_changes.h"
 #include "ir/operators/operator_traits.h"
 #include "ir/tensor_data.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 namespace {
@@ -20,16 +22,16 @@ constexpr size_t kMostCompared = 16;
 // Returns true if the operator text determines the results: ONNX's own operators but the random
 // ones.
 bool IsDetermined(const onnx::NodeProto& node) {
-  return (node.domain().empty() || node.domain() == "ai.onnx") && !IsRandomOperator(node);
+  return IsDefaultDomain(node.domain()) && !IsRandomOperator(node);
 }
 
-bool HandsOn(const GraphPair& pair, NodeId n) {
-  const Graph& graph = pair.graph();
-  if (graph.Is(n, "Identity")) return graph.inputs(n)[0] != kNoValue;
-  if (!graph.Is(n, "Cast")) return false;
-  const int32_t from = pair.forms().ElementType(graph.inputs(n)[0]);
-  return from != onnx::TensorProto::UNDEFINED &&
-         from == pair.forms().ElementType(graph.outputs(n)[0]);
+// Returns the operand that a node hands on in its own type; kNoValue if there is none.
+ValueId HandedOn(const GraphPair& pair, NodeId n) {
+  sym::Forms& forms = pair.forms();
+  const ValueId operand = sym::ExactOperand(forms, n);
+  if (operand == kNoValue) return kNoValue;
+  const bool same = forms.ElementType(operand) == forms.ElementType(pair.graph().outputs(n)[0]);
+  return same ? operand : kNoValue;
 }
 
 }  // namespace
@@ -39,10 +41,7 @@ void RepeatedNodes::FindEqualConstants(const GraphPair& pair) {
   absl::flat_hash_map<std::string, ValueId> by_bytes;
   for (ValueId v = 0; v < graph.num_values(); ++v) {
     const onnx::TensorProto* const tensor = graph.constant(v);
-    const NodeId maker = graph.producer(v);
-    const bool of_source =
-        maker == kNoNode ? pair.NameOf(v) == graph.name(v) : !pair.IsOfAfter(maker);
-    if (tensor == nullptr || !of_source) continue;
+    if (tensor == nullptr || pair.IsValueOfAfter(v)) continue;
     const auto count = NumElements(*tensor);
     if (!count.ok() || *count > kMostElements) continue;
     const auto bytes = InlineBytes(*tensor);
@@ -62,8 +61,8 @@ RepeatedNodes::RepeatedNodes(const GraphPair& pair) {
     const onnx::NodeProto& node = graph.node(n);
     if (pair.IsOfAfter(n) || graph.outputs(n).empty() || !IsDetermined(node)) continue;
     if (graph.inputs(n).empty()) continue;  // constants are compared by their bytes
-    if (HandsOn(pair, n)) {
-      first_[graph.outputs(n)[0]] = FirstOf(graph.inputs(n)[0]);
+    if (const ValueId operand = HandedOn(pair, n); operand != kNoValue) {
+      first_[graph.outputs(n)[0]] = FirstOf(operand);
       continue;
     }
     std::string key = fmt::format("{} {}", node.op_type(), graph.outputs(n).size());

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
 #include "contract/padding.h"
 #include "fmt/format.h"
 #include "proof/correspondence/correspondence.h"
@@ -92,8 +93,12 @@ class Prover {
       const NodeId maker = present == kNoValue ? kNoNode : graph_.producer(present);
       writes[maker != kNoNode && pair_.IsOfAfter(maker) ? maker : kNoNode].push_back(&cache);
     }
+    const auto made_by = [&](NodeId maker) -> absl::Span<const ManifestCache* const> {
+      const auto it = writes.find(maker);
+      return it == writes.end() ? absl::Span<const ManifestCache* const>() : it->second;
+    };
     const auto prove_caches = [&](NodeId maker) {
-      for (const ManifestCache* cache : writes[maker]) {
+      for (const ManifestCache* cache : made_by(maker)) {
         StartFactsOf(pair_.Before(cache->source.output));
         cache_facts_.Prove(*cache);
       }
@@ -108,7 +113,7 @@ class Prover {
     // Nodes come in topological order, so operands are matched before their readers.
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (!pair_.IsOfAfter(n)) continue;
-      if (OnlyFillsBuffers(n, writes[n])) {
+      if (OnlyFillsBuffers(n, made_by(n))) {
         prove_caches(n);
         continue;
       }
@@ -156,7 +161,7 @@ class Prover {
  private:
   // Returns true if all results of a node are the presents of buffers: `caches` are those that it
   // makes. The source has no such node.
-  bool OnlyFillsBuffers(NodeId n, const std::vector<const ManifestCache*>& caches) const {
+  bool OnlyFillsBuffers(NodeId n, absl::Span<const ManifestCache* const> caches) const {
     const auto results = graph_.outputs(n);
     return !caches.empty() && std::all_of(results.begin(), results.end(), [&](ValueId result) {
       return result == kNoValue ||

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
+#include "ir/live_nodes.h"
 #include "ir/types.h"
 
 namespace kvlift {
@@ -86,27 +87,18 @@ std::string CacheMisfit(const Graph& source, const Graph& after, const ManifestC
 
 // Returns true if an output of the model is computed from the input.
 bool IsRead(const Graph& graph, const std::string& input) {
-  const ValueId first = graph.Find(input);
-  if (first == kNoValue) return false;
-  absl::flat_hash_set<ValueId> seen = {first};
-  std::vector<ValueId> open = {first};
-  while (!open.empty()) {
-    const ValueId value = open.back();
-    open.pop_back();
-    for (const Use& use : graph.uses(value)) {
-      if (use.kind == Use::Kind::kGraphOutput) return true;
-      if (use.node == kNoNode) return true;  // a body reads it
-      for (ValueId output : graph.outputs(use.node)) {
-        if (output != kNoValue && seen.insert(output).second) open.push_back(output);
-      }
-    }
-  }
-  return false;
+  const ValueId value = graph.Find(input);
+  if (value == kNoValue) return false;
+  const absl::flat_hash_set<NodeId> live = LiveNodes(graph);
+  const auto uses = graph.uses(value);
+  return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
+    return use.kind == Use::Kind::kGraphOutput || live.contains(use.node);
+  });
 }
 
 // Returns a sentence about the first input or output of the converted model that has two places in
 // the relation, or the first cache that has none among them, or empty.
-std::string HasOtherPlaces(const Manifest& relation) {
+std::string Misplaced(const Manifest& relation) {
   std::set<std::string> inputs, outputs, fed, fetched;
   for (const ManifestInput& input : relation.inputs) {
     if (!inputs.insert(input.name).second) {
@@ -217,7 +209,7 @@ std::string Misfit(const Graph& source, const Graph& after, const Manifest& rela
     const std::string& theirs = NameInSource(output);
     if (!IsOutput(source, theirs)) return Lacks("the source", "output", theirs);
   }
-  return HasOtherPlaces(relation);
+  return Misplaced(relation);
 }
 
 }  // namespace kvlift

@@ -1,6 +1,7 @@
 #include "proof/lemmas/joint/quotient.h"
 
-#include <optional>
+#include <utility>
+#include <vector>
 
 #include "fmt/format.h"
 #include "ir/types.h"
@@ -46,7 +47,7 @@ std::vector<Division> QuotientsOf(const GraphPair& pair, NodeId n) {
 }  // namespace
 
 bool IsSameQuotient(const GraphPair& pair, const Correspondence& twins, NodeId mine, NodeId theirs,
-                    const std::function<bool(ValueId mine, ValueId theirs)>& same) {
+                    absl::FunctionRef<bool(ValueId mine, ValueId theirs)> same) {
   const Graph& graph = pair.graph();
   const bool fits = (graph.Is(mine, "Div") && graph.Is(theirs, "Mul")) ||
                     (graph.Is(mine, "Mul") && graph.Is(theirs, "Div"));

@@ -4,8 +4,7 @@
 // and Reciprocal-13.
 #pragma once
 
-#include <functional>
-
+#include "absl/functional/function_ref.h"
 #include "proof/correspondence/correspondence.h"
 #include "proof/graphs/pair.h"
 
@@ -16,6 +15,6 @@ namespace kvlift {
 // operand of the converted model with one of the source, and rests on what it compared. The result
 // rests on finite inverses.
 bool IsSameQuotient(const GraphPair& pair, const Correspondence& twins, NodeId mine, NodeId theirs,
-                    const std::function<bool(ValueId mine, ValueId theirs)>& same);
+                    absl::FunctionRef<bool(ValueId mine, ValueId theirs)> same);
 
 }  // namespace kvlift
