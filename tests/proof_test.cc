@@ -12,42 +12,10 @@
 #include "rewrite/convert/convert.h"
 #include "support/case_file.h"
 #include "support/models.h"
-#include "verify/mutants/mutant_maker.h"
-#include "verify/mutants/mutants.h"
+#include "support/proof_mutants.h"
 
 namespace kvlift {
 namespace {
-
-std::string Unproved(const Proof& proof) {
-  std::string text = proof.not_tried;
-  for (const ProofFact& fact : proof.facts) {
-    if (!fact.holds()) text += fmt::format("{}: {}: {}\n", fact.about, fact.text, fact.why_not);
-  }
-  return text;
-}
-
-// Mutants that change places or lengths. What changes numbers alone is told by running the model,
-// unless it changes an operator.
-int ExpectNoMutantProved(const onnx::ModelProto& source,
-                         const std::shared_ptr<const onnx::ModelProto>& after,
-                         const Manifest& relation, MutantLimits limits) {
-  const auto graph = Graph::Build(after);
-  EXPECT_TRUE(graph.ok());
-  if (!graph.ok()) return 0;
-  limits.everywhere = true;
-  limits.ragged = !relation.uniform;
-  limits.one_length = relation.uniform_reason;
-  int tried = 0;
-  for (const Mutant& mutant : MakeMutants(*graph, relation, limits)) {
-    // What is the same model in some or all cases may be proved to be the same.
-    if (!mutant.equivalent.empty() || mutant.equivalent_if || mutant.guard) continue;
-    if (mutant.detector != Detector::kPlans) continue;
-    ++tried;
-    const Proof proof = ProveConversion(source, *BuildMutant(*graph, mutant), relation);
-    EXPECT_NE(Unproved(proof), "") << mutant.group << ": " << mutant.name;
-  }
-  return tried;
-}
 
 class ProvedModel : public testing::TestWithParam<const char*> {
  protected:
@@ -81,7 +49,8 @@ TEST_P(ProvedModel, NoMutantIsProved) {
   MutantLimits limits;
   const auto steps = ModelMeta(GetParam())["steps"].get<std::vector<int>>();
   limits.many_tokens = *std::max_element(steps.begin(), steps.end()) > 1;
-  EXPECT_GE(ExpectNoMutantProved(*source_.proto, after_, relation_, limits), 20);
+  EXPECT_GE(ExpectNoMutantProved(*source_.proto, after_, relation_, LimitsOf(relation_, limits)),
+            20);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -104,7 +73,7 @@ TEST_P(ProvedOtherwise, IsProvedAndItsMutantsAreNot) {
   ASSERT_TRUE(conversion.ok() && conversion->model) << conversion.status();
   const auto after = std::make_shared<const onnx::ModelProto>(*std::move(conversion->model));
   EXPECT_EQ(Unproved(ProveConversion(*source.proto, *after, conversion->manifest)), "");
-  ExpectNoMutantProved(*source.proto, after, conversion->manifest, {});
+  ExpectNoMutantProved(*source.proto, after, conversion->manifest, LimitsOf(conversion->manifest));
 }
 
 ConvertOptions ForGenai() {
@@ -137,7 +106,7 @@ TEST_P(ProvedCase, IsProvedAndItsMutantsAreNot) {
   ASSERT_TRUE(conversion.ok() && conversion->model) << conversion.status();
   const auto after = std::make_shared<const onnx::ModelProto>(*std::move(conversion->model));
   EXPECT_EQ(Unproved(ProveConversion(*source.proto, *after, conversion->manifest)), "");
-  ExpectNoMutantProved(*source.proto, after, conversion->manifest, {});
+  ExpectNoMutantProved(*source.proto, after, conversion->manifest, LimitsOf(conversion->manifest));
 }
 
 // A flag of both models says whether there is a past. What an encoder gave is not computed again

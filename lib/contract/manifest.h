@@ -71,6 +71,11 @@ struct ManifestCache {
   SourceCache source;
 };
 
+// Returns true if the cache grows in the source and has a fixed capacity in the converted model.
+inline bool BecomesBuffer(const ManifestCache& cache) {
+  return cache.source.growing && !cache.grows;
+}
+
 // A condition under which the converted model does what the source does.
 struct Precondition {
   std::string code;  // KV3xx

@@ -1,5 +1,6 @@
 #include "pipeline/checks.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -28,6 +29,17 @@ std::vector<CheckOutcome> CheckModelAndLint(const Model& result, const Manifest*
   }
   outcomes.back().lints = *std::move(lints);
   return outcomes;
+}
+
+// Returns the name of the source's node that makes a value, or the value's name if the node has
+// none. Empty if no node makes it.
+std::vector<std::string> MakerOf(const onnx::ModelProto& source, const std::string& value) {
+  for (const onnx::NodeProto& node : source.graph().node()) {
+    if (std::find(node.output().begin(), node.output().end(), value) == node.output().end())
+      continue;
+    return {node.name().empty() ? value : node.name()};
+  }
+  return {};
 }
 
 }  // namespace
@@ -98,19 +110,26 @@ absl::Status BlameFor(const Model& source, const Model& result, const absl::Stat
       fmt::format("internal error: the result is not valid: {}", std::string(status.message())));
 }
 
-void RefuseAll(const Finding& reason, Conversion* conversion) {
+void RefuseAll(const Finding& reason, const onnx::ModelProto& source, Conversion* conversion) {
   conversion->status = ConvertStatus::kRefused;
+  const bool has_place = !reason.nodes.empty() || !reason.values.empty();
   for (CacheReport& cache : conversion->inspection.caches) {
     cache.converted = false;
-    if (!cache.reason) cache.reason = reason;
+    if (cache.reason) continue;
+    cache.reason = reason;
+    if (has_place) continue;
+    cache.reason->nodes = MakerOf(source, cache.output);
+    cache.reason->values = {cache.input, cache.output};
   }
   for (AttentionReport& attention : conversion->inspection.attention) {
     attention.converted = false;
-    if (!attention.reason) attention.reason = reason;
+    if (attention.reason) continue;
+    attention.reason = reason;
+    if (!has_place) attention.reason->nodes = attention.nodes;
   }
 }
 
-void RefuseTree(Conversion* conversion) {
+void RefuseTree(const onnx::ModelProto& source, Conversion* conversion) {
   if (!conversion->model) return;
   const auto graph = Graph::Build(std::make_shared<const onnx::ModelProto>(*conversion->model));
   if (!graph.ok()) return;  // CheckResult reports it
@@ -119,7 +138,7 @@ void RefuseTree(Conversion* conversion) {
   conversion->model.reset();
   Finding reason = *slots.refusal;
   reason.code = "KV235";
-  RefuseAll(reason, conversion);
+  RefuseAll(reason, source, conversion);
 }
 
 }  // namespace kvlift

@@ -36,12 +36,14 @@ absl::Status CheckResult(const Model& result, const Manifest& manifest);
 absl::Status BlameFor(const Model& source, const Model& result, const absl::Status& status);
 
 // Marks the conversion as refused: no cache and no attention counts as converted, and caches and
-// attentions without a reason of their own get `reason`. The model stays in the conversion.
-void RefuseAll(const Finding& reason, Conversion* conversion);
+// attentions without a reason of their own get `reason`. A reason that names neither nodes
+// nor values gets the attention's nodes, or the node of the source that makes the cache's present
+// and the names of its past and present. The model stays in the conversion.
+void RefuseAll(const Finding& reason, const onnx::ModelProto& source, Conversion* conversion);
 
 // Removes the model and refuses the conversion (KV235) if the number of a slot means anything to
 // the result (maintenance/slots.h). Must be called for conversions with --tree-mask, because tokens
 // of a tree share positions while each has its own slot. Does nothing if there is no model.
-void RefuseTree(Conversion* conversion);
+void RefuseTree(const onnx::ModelProto& source, Conversion* conversion);
 
 }  // namespace kvlift

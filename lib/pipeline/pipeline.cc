@@ -85,17 +85,6 @@ void TakeErrors(const std::vector<OutputResult>& outputs, Manifest* manifest) {
   }
 }
 
-// Returns the name of the source's node that makes a value, or the value's name if the node has
-// none. Empty if no node makes it.
-std::vector<std::string> MakerOf(const onnx::ModelProto& source, const std::string& value) {
-  for (const onnx::NodeProto& node : source.graph().node()) {
-    if (std::find(node.output().begin(), node.output().end(), value) == node.output().end())
-      continue;
-    return {node.name().empty() ? value : node.name()};
-  }
-  return {};
-}
-
 // Returns what a manifest says about equality; nullopt if no model is handed out.
 std::optional<ShownEquality> ShownOf(ConversionVerdict equality) {
   switch (equality) {
@@ -111,25 +100,6 @@ std::optional<ShownEquality> ShownOf(ConversionVerdict equality) {
       break;
   }
   return std::nullopt;
-}
-
-// Nothing counts as converted in a model that is not handed out. The reason begins with a code.
-void Withhold(const onnx::ModelProto& source, ProvedConversion* result) {
-  result->conversion.status = ConvertStatus::kRefused;
-  const size_t space = result->reason.find(' ');
-  Finding reason = {result->reason.substr(0, space), result->reason.substr(space + 1), {}, {}};
-  for (CacheReport& cache : result->conversion.inspection.caches) {
-    cache.converted = false;
-    reason.nodes = MakerOf(source, cache.output);
-    reason.values = {cache.input, cache.output};
-    if (!cache.reason) cache.reason = reason;
-  }
-  reason.values.clear();
-  for (AttentionReport& attention : result->conversion.inspection.attention) {
-    attention.converted = false;
-    reason.nodes = attention.nodes;
-    if (!attention.reason) attention.reason = reason;
-  }
 }
 
 // Computes a digest on a thread of its own, if one can be started. Where that fails, the digest is
@@ -159,7 +129,7 @@ class Pipeline {
     if (!trace_.take) converted.digest = nullptr;
     KV_ASSIGN_OR_RETURN(Conversion conversion, Convert(converted, options, rules, trace_));
     if (!conversion.model) return Without(std::move(conversion));
-    if (options.tree_mask) RefuseTree(&conversion);
+    if (options.tree_mask) RefuseTree(*source_.proto, &conversion);
     if (!conversion.model) {
       KV_RETURN_IF_ERROR(trace_.Take([&] { return DescribeRefusedCheck(conversion); }));
     }
@@ -187,7 +157,7 @@ class Pipeline {
     }
     KV_RETURN_IF_ERROR(Prove(after));
     KV_RETURN_IF_ERROR(Judge(after));
-    if (!result_.accepted) Withhold(*source_.proto, &result_);
+    if (!result_.accepted) Withhold();
     FillManifest();
     KV_RETURN_IF_ERROR(trace_.Take([&] { return DescribeProof(result_); }));
     if (result_.accepted && trace_.ends(Step::kProve)) StopConversion(&result_.conversion);
@@ -294,6 +264,14 @@ class Pipeline {
     return absl::OkStatus();
   }
 
+  // Refuses a model that is not accepted. The reason begins with a code.
+  void Withhold() {
+    const size_t space = result_.reason.find(' ');
+    const Finding reason = {
+        result_.reason.substr(0, space), result_.reason.substr(space + 1), {}, {}};
+    RefuseAll(reason, *source_.proto, &result_.conversion);
+  }
+
   // Returns all that the proof and the plans take for granted.
   Assumptions Ledger() const {
     Assumptions ledger = result_.proof.assumptions;
@@ -364,7 +342,7 @@ absl::StatusOr<std::vector<ProvedConversion>> ConvertFrozen(const Model& source,
   Model converted = source;
   converted.digest = nullptr;  // each graph's manifest gets it when it is judged
   KV_ASSIGN_OR_RETURN(Conversion conversion, Convert(converted, options, rules, trace));
-  if (conversion.model && options.tree_mask) RefuseTree(&conversion);
+  if (options.tree_mask) RefuseTree(*source.proto, &conversion);
   std::vector<ProvedConversion> graphs;
   for (const FreezeSizes& sizes : freeze.Graphs()) {
     Conversion own = conversion;
@@ -372,7 +350,8 @@ absl::StatusOr<std::vector<ProvedConversion>> ConvertFrozen(const Model& source,
       KV_ASSIGN_OR_RETURN(Frozen frozen, Freeze(*conversion.model, conversion.manifest, sizes));
       own.model = std::move(frozen.model);
       own.manifest = std::move(frozen.manifest);
-      if (frozen.refusal) RefuseAll(*frozen.refusal, &own);  // no graph is handed out alone
+      // No graph is handed out alone.
+      if (frozen.refusal) RefuseAll(*frozen.refusal, *source.proto, &own);
     }
     const bool made = own.model.has_value();
     KV_ASSIGN_OR_RETURN(ProvedConversion judged,

@@ -138,7 +138,7 @@ bool SumsIntegers() { return Dots() != nullptr; }
 TEST(AttentionQuantizedTest, GivesTheBitsOfWidenedRows) {
   Rng rng(3);
   for (int i = 0; i < 120; ++i) {
-    // Of many queries a tile of rows is widened, whatever the instruction set.
+    // A tile of rows is widened for many queries, whatever the instruction set.
     const Pair pair(rng, SumsIntegers() ? std::vector<int64_t>{17, 40}
                                         : std::vector<int64_t>{1, 1, 1, 2, 7, 40});
     ASSERT_TRUE(Same(pair.Wide(), pair.Narrow())) << pair.shapes;

@@ -199,8 +199,8 @@ TEST(Packing, TiedWeightsAreStillReadAsTheyAre) {
   RunAllWays(model, RandomFloats({5, 64}, 2));
 }
 
-// Of inline weights only the packed form stays, if the caller wants that and nobody reads them as
-// they are.
+// Only the packed form of inline weights stays, if the caller wants that and no node reads them
+// unpacked.
 TEST(Packing, PackedWeightsAreGivenUp) {
   ModelMaker model(TensorProto::FLOAT);
   Tensor row(TensorProto::INT64, {1});

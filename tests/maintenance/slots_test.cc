@@ -105,7 +105,7 @@ TEST(Slots, PositionsFromTheWriteIndex) {
   Layer layer;
   layer.positions = "place = Add(start, line)";
   EXPECT_EQ(Code(layer), "KV231");
-  // Of the host, and yet bounded by the index.
+  // The host gives the positions, but the graph bounds them by the index.
   layer.positions = "least = Max(position_ids, start) place = Identity(least)";
   EXPECT_EQ(Code(layer), "KV231");
   layer.positions = "place = Sub(position_ids, start)";

@@ -324,7 +324,7 @@ TEST(Heads, AFoldedBiasIsAddedToItsOwn) {
   const char* name = "decomposed_attention_bias_folded";
   EXPECT_EQ(Unproved(ProofOfPair(name, {}, {})), "");
   const std::string bias = "bias3 = Reshape (bias, \"/kvlift/shared/derived_4\")";
-  // Of the other sequence, or of the other heads.
+  // A bias of the other sequence, or of the other heads, is another one.
   EXPECT_NE(Unproved(ProofOfPair(name, {},
                                  {{bias,
                                    "bias_t = Transpose <perm: ints = [1, 0, 2, 3]> (bias)\n"

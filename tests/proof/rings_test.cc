@@ -15,56 +15,13 @@
 #include "rewrite/convert/convert.h"
 #include "support/case_file.h"
 #include "support/models.h"
+#include "support/proof_pair.h"
 
 namespace kvlift {
 namespace {
 
-using Changes = std::vector<std::pair<std::string, std::string>>;
-
 constexpr char kSliding[] = "decomposed_attention_sliding_ring";
 constexpr char kWindow[] = "growing_window_ring";
-
-std::string Unproved(const Proof& proof) {
-  std::string text = proof.not_tried;
-  for (const ProofFact& fact : proof.facts) {
-    if (!fact.holds()) text += fmt::format("{}: {}: {}\n", fact.about, fact.text, fact.why_not);
-  }
-  return text;
-}
-
-struct Pair {
-  TextCase text;
-  Manifest relation;
-};
-
-Pair Load(const std::string& name) {
-  auto c = LoadCase(fmt::format("{}/rewrites/{}.onnxtxt", KVLIFT_TESTDATA_DIR, name));
-  EXPECT_TRUE(c.ok()) << c.status();
-  const auto conversion = Convert(AsModel(*ParseModelText(c->before)), c->options, AllRules());
-  EXPECT_TRUE(conversion.ok() && conversion->model) << conversion.status();
-  return {*std::move(c), conversion->manifest};
-}
-
-// Of the case with changes to both models' texts.
-Proof Prove(
-    const std::string& name, const Changes& before, const Changes& after,
-    const std::function<void(Manifest*)>& change = [](Manifest*) {}) {
-  Pair pair = Load(name);
-  const auto changed = [](std::string text, const Changes& changes) {
-    for (const auto& [from, to] : changes) {
-      EXPECT_NE(text.find(from), std::string::npos) << from;
-      text = absl::StrReplaceAll(text, {{from, to}});
-    }
-    return text;
-  };
-  const auto source = ParseModelText(changed(pair.text.before, before));
-  const auto result = ParseModelText(changed(*pair.text.after, after));
-  EXPECT_TRUE(source.ok()) << source.status();
-  EXPECT_TRUE(result.ok()) << result.status();
-  if (!source.ok() || !result.ok()) return {};
-  change(&pair.relation);
-  return ProveConversion(*source, *result, pair.relation);
-}
 
 std::set<std::string> TextsAbout(const Proof& proof, const std::string& what) {
   std::set<std::string> texts;
@@ -75,7 +32,7 @@ std::set<std::string> TextsAbout(const Proof& proof, const std::string& what) {
 }
 
 TEST(Rings, AreProved) {
-  const Proof proof = Prove(kSliding, {}, {});
+  const Proof proof = ProofOfPair(kSliding, {}, {});
   EXPECT_EQ(Unproved(proof), "");
   const std::string holds = "slot t mod C holds token t as the source's present does, of ";
   EXPECT_EQ(TextsAbout(proof, "0.key"),
@@ -95,8 +52,8 @@ TEST(Rings, AreProved) {
   EXPECT_EQ(attention.size(), 7 + 6);
 }
 
-// Of the case with other options, whose source may be changed.
-std::string UnprovedWith(const std::string& name, const Changes& before,
+// Returns the unproved facts of the case with changes to its source and its options.
+std::string UnprovedWith(const std::string& name, const TextChanges& before,
                          const std::function<void(ConvertOptions*)>& change) {
   auto c = LoadCase(fmt::format("{}/rewrites/{}.onnxtxt", KVLIFT_TESTDATA_DIR, name));
   EXPECT_TRUE(c.ok()) << c.status();
@@ -149,19 +106,20 @@ TEST(Rings, WidthsOfWindowsAreTheSources) {
   const auto same = [](ConvertOptions*) {};
   EXPECT_EQ(UnprovedWith(kSliding, {{"int64 width = {4}", "int64 width = {2}"}}, same), "");
   EXPECT_EQ(UnprovedWith(kSliding, {{"int64 width = {4}", "int64 width = {4096}"}}, same), "");
-  EXPECT_NE(Unproved(Prove(kSliding, {{"int64 width = {4}", "int64 width = {3}"}}, {})), "");
-  EXPECT_NE(Unproved(Prove(kSliding, {{"int64 width = {4}", "int64 width = {5}"}}, {})), "");
-  EXPECT_NE(Unproved(Prove(kWindow, {{"last5 = {-5}", "last5 = {-4}"}}, {})), "");
-  EXPECT_NE(Unproved(Prove(kWindow, {{"last5 = {-5}", "last5 = {-6}"}}, {})), "");
-  EXPECT_NE(
-      Unproved(Prove(kWindow, {{"present_k = Slice(k_full", "present_k = Slice(v_full"}}, {})), "");
+  EXPECT_NE(Unproved(ProofOfPair(kSliding, {{"int64 width = {4}", "int64 width = {3}"}}, {})), "");
+  EXPECT_NE(Unproved(ProofOfPair(kSliding, {{"int64 width = {4}", "int64 width = {5}"}}, {})), "");
+  EXPECT_NE(Unproved(ProofOfPair(kWindow, {{"last5 = {-5}", "last5 = {-4}"}}, {})), "");
+  EXPECT_NE(Unproved(ProofOfPair(kWindow, {{"last5 = {-5}", "last5 = {-6}"}}, {})), "");
+  EXPECT_NE(Unproved(ProofOfPair(kWindow,
+                                 {{"present_k = Slice(k_full", "present_k = Slice(v_full"}}, {})),
+            "");
 }
 
 // Each is another model.
 TEST(Rings, OtherPlacesAreNot) {
   const std::string write = "= Mod (write_indices, \"/kvlift/shared/window_capacity\")";
   const std::string keys = "q_heads, present_k, present_v, ";
-  const Changes both[] = {
+  const TextChanges both[] = {
       {{"circular", "linear"}},
       {{write, "= Sub (write_indices, write_indices)"}},
       {{write, "= Mod (write_indices, \"/kvlift/constant/ints_three\")"},
@@ -178,11 +136,11 @@ TEST(Rings, OtherPlacesAreNot) {
       {{"= Min (\"/kvlift/shared/nonpad_kv_seqlen\"", "= Min (\"/kvlift/shared/S\""}},
   };
   for (const char* name : {kSliding, kWindow}) {
-    for (const Changes& change : both) {
-      EXPECT_NE(Unproved(Prove(name, {}, change)), "") << name << ": " << change[0].second;
+    for (const TextChanges& change : both) {
+      EXPECT_NE(Unproved(ProofOfPair(name, {}, change)), "") << name << ": " << change[0].second;
     }
   }
-  const Changes sliding[] = {
+  const TextChanges sliding[] = {
       {{"ints_-3\" =  {-3}", "ints_-3\" =  {-2}"}},
       {{"ints_-3\" =  {-3}", "ints_-3\" =  {-4}"}},
       {{"ints_3\" =  {3}", "ints_3\" =  {2}"}},
@@ -192,22 +150,22 @@ TEST(Rings, OtherPlacesAreNot) {
       {{keys + "\"/kvlift/shared/mask_17\"", keys + "\"\""}},
       {{"Mul (\"/kvlift/shared/window_capacity\"", "Mul (\"/kvlift/shared/S\""}},
   };
-  for (const Changes& change : sliding) {
-    EXPECT_NE(Unproved(Prove(kSliding, {}, change)), "") << change[0].second;
+  for (const TextChanges& change : sliding) {
+    EXPECT_NE(Unproved(ProofOfPair(kSliding, {}, change)), "") << change[0].second;
   }
-  const Changes window[] = {
+  const TextChanges window[] = {
       {{"ints_-5\" =  {-5}", "ints_-5\" =  {-4}"}},
       {{"ints_5\" =  {5}", "ints_5\" =  {6}"}},
       {{"scalar_5\" =  {5}", "scalar_5\" =  {6}"}},
       {{keys + "\"/kvlift/shared/mask_9\"", keys + "\"\""}},
   };
-  for (const Changes& change : window) {
-    EXPECT_NE(Unproved(Prove(kWindow, {}, change)), "") << change[0].second;
+  for (const TextChanges& change : window) {
+    EXPECT_NE(Unproved(ProofOfPair(kWindow, {}, change)), "") << change[0].second;
   }
   // A smaller bound counts slots from in front of the first row, where no row is visible: a step
   // has at most as many tokens as slots behind the five rows.
   for (const char* bound : {"ints_5\" =  {4}", "ints_5\" =  {3}"}) {
-    EXPECT_EQ(Unproved(Prove(kWindow, {}, {{"ints_5\" =  {5}", bound}})), "") << bound;
+    EXPECT_EQ(Unproved(ProofOfPair(kWindow, {}, {{"ints_5\" =  {5}", bound}})), "") << bound;
   }
 }
 
@@ -226,7 +184,7 @@ TEST(Rings, RelationsThatAreWrongAreNotProved) {
         [](Manifest* m) { m->caches[0].source.growing = m->caches[1].source.growing = false; },
     };
     for (size_t k = 0; k < std::size(changes); ++k) {
-      EXPECT_NE(Unproved(Prove(name, {}, {}, changes[k])), "") << name << ' ' << k;
+      EXPECT_NE(Unproved(ProofOfPair(name, {}, {}, changes[k])), "") << name << ' ' << k;
     }
   }
 }
@@ -235,10 +193,10 @@ TEST(Rings, RelationsThatAreWrongAreNotProved) {
 TEST(Rings, NoStepFitsARingAsLargeAsItsWindow) {
   const std::string extent = "window_capacity,4]";
   for (const int slots : {3, 2}) {
-    const Proof proof = Prove(kSliding, {}, {{extent, fmt::format("{},4]", slots)}});
+    const Proof proof = ProofOfPair(kSliding, {}, {{extent, fmt::format("{},4]", slots)}});
     EXPECT_NE(Unproved(proof).find("what its slots hold is not seen"), std::string::npos);
   }
-  EXPECT_EQ(Unproved(Prove(kSliding, {}, {{extent, "4,4]"}})), "");
+  EXPECT_EQ(Unproved(ProofOfPair(kSliding, {}, {{extent, "4,4]"}})), "");
 }
 
 // A decoder of layers with windows and without: rings and buffers of one write index.

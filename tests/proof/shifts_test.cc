@@ -14,11 +14,10 @@
 #include "rewrite/convert/convert.h"
 #include "support/case_file.h"
 #include "support/models.h"
+#include "support/proof_pair.h"
 
 namespace kvlift {
 namespace {
-
-using Changes = std::vector<std::pair<std::string, std::string>>;
 
 TextCase Case() {
   auto c = LoadCase(KVLIFT_TESTDATA_DIR "/rewrites/shifting_buffer_mask.onnxtxt");
@@ -26,34 +25,11 @@ TextCase Case() {
   return *std::move(c);
 }
 
-std::string Unproved(const Proof& proof) {
-  std::string text = proof.not_tried;
-  for (const ProofFact& fact : proof.facts) {
-    if (!fact.holds()) text += fmt::format("{}: {}: {}\n", fact.about, fact.text, fact.why_not);
-  }
-  return text;
-}
-
-// What is not proved of the case with changes to both models' texts.
+// Returns the unproved facts of the case with changes to both models' texts.
 std::string Unproved(
-    const Changes& before, const Changes& after,
+    const TextChanges& before, const TextChanges& after,
     const std::function<void(Manifest*)>& change = [](Manifest*) {}) {
-  const TextCase c = Case();
-  const auto source = ParseModelText(absl::StrReplaceAll(c.before, before));
-  EXPECT_TRUE(source.ok()) << source.status();
-  const auto conversion = Convert(AsModel(*ParseModelText(c.before)), c.options, AllRules());
-  EXPECT_TRUE(conversion.ok() && conversion->model) << conversion.status();
-  std::string text = *c.after;
-  for (const auto& [from, to] : after) {
-    EXPECT_NE(text.find(from), std::string::npos) << from;
-    text = absl::StrReplaceAll(text, {{from, to}});
-  }
-  const auto result = ParseModelText(text);
-  EXPECT_TRUE(result.ok()) << result.status();
-  if (!source.ok() || !result.ok() || !conversion.ok()) return "no models";
-  Manifest relation = conversion->manifest;
-  change(&relation);
-  return Unproved(ProveConversion(*source, *result, relation));
+  return Unproved(ProofOfPair("shifting_buffer_mask", before, after, change));
 }
 
 TEST(Shifts, AreProved) {
@@ -78,7 +54,7 @@ TEST(Shifts, AreProved) {
 // Each is another model.
 TEST(Shifts, OtherPlacesAreNot) {
   const std::string write = "Mod (write_indices, \"/kvlift/constant/ints_8\")";
-  const Changes changes[] = {
+  const TextChanges changes[] = {
       {{"q_heads, present_k, present_v, \"/kvlift/shared/mask_8\"",
         "q_heads, present_k, present_v, mask"}},
       {{"circular", "linear"}},
@@ -101,25 +77,25 @@ TEST(Shifts, OtherPlacesAreNot) {
         "context = Attention (q_heads, twice_k, twice_v, \"\""},
        {"[\"/kvlift/layers.0/Attention\"] ", ""}},
   };
-  for (const Changes& change : changes) {
+  for (const TextChanges& change : changes) {
     EXPECT_NE(Unproved({}, change), "") << change[0].second;
   }
 }
 
 // Sources that do not do what the conversion says.
 TEST(Shifts, OtherSourcesAreNot) {
-  const Changes changes[] = {
+  const TextChanges changes[] = {
       {{"Concat<axis = 2>(k_old, k_new)", "Concat<axis = 2>(k_new, k_old)"}},
       {{"Slice(past_k, S1, end1, axes_2)", "Slice(past_v, S1, end1, axes_2)"}},
       {{"Where(mask, scaled, low)", "Where(mask, low, scaled)"}},
   };
-  for (const Changes& change : changes) {
+  for (const TextChanges& change : changes) {
     EXPECT_NE(Unproved(change, {}), "") << change[0].second;
   }
 }
 
 TEST(Shifts, StepsOfOneTokenAreProved) {
-  const Changes one = {{"[B,S,", "[B,1,"}, {"[B,1,S,8] mask", "[B,1,1,8] mask"}};
+  const TextChanges one = {{"[B,S,", "[B,1,"}, {"[B,1,S,8] mask", "[B,1,1,8] mask"}};
   const TextCase c = Case();
   const auto source = ParseModelText(absl::StrReplaceAll(c.before, one));
   ASSERT_TRUE(source.ok()) << source.status();

@@ -46,7 +46,7 @@ class FormsOfText {
   // Returns the predicates assumed so far, each followed by a semicolon.
   std::string Assumed() {
     std::string text;
-    for (const sym::Assumption& assumption : forms_->assumptions()) {
+    for (const sym::FormAssumption& assumption : forms_->assumptions()) {
       text += sym::ToString(assumption.predicate, graph_.get()) + ";";
     }
     return text;

@@ -20,7 +20,7 @@ TEST(FormsMovement, GuardedIndicesAreAssumedWhereTheyAreRead) {
                                                   "at = Where (there, row, zero)\n"
                                                   "y = Gather (x, at)"));
   guarded.Of("y");
-  for (const sym::Assumption& assumption : guarded.forms().assumptions()) {
+  for (const sym::FormAssumption& assumption : guarded.forms().assumptions()) {
     EXPECT_NE(assumption.reason, sym::AssumptionReason::kInside) << assumption.text;
   }
 }

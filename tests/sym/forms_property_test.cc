@@ -79,7 +79,7 @@ class Trial {
   // What was assumed holds for this run. Assumptions about every index are not checked.
   bool AssumptionsHold() {
     environment_.indices.clear();
-    for (const sym::Assumption& assumption : forms_->assumptions()) {
+    for (const sym::FormAssumption& assumption : forms_->assumptions()) {
       const auto truth = Evaluate(assumption.predicate, environment_);
       if (truth && *truth == 0) return false;
     }

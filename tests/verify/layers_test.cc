@@ -271,7 +271,7 @@ TEST(Decisions, OfTheSourceAreFollowed) {
   };
   const exec::Feeds fed = decisions.FeedsOf(run(*shown, 1, {}));
   const exec::Fetches own = run(*following, -1, fed);
-  // Of -1, -3 and -2 the source's choice, 1 and 2; and 1 < 2 alone.
+  // The source chose 1 and 2 among -1, -3 and -2; and 1 < 2 alone holds.
   EXPECT_THAT(own.at("best").span<float>(), ElementsAre(-3, -2));
   EXPECT_THAT(own.at("low").span<bool>(), ElementsAre(true, false, false));
   Plan plan;

@@ -109,7 +109,7 @@ void ExpectToldBy(const std::string& plan, const VerifyReport& report) {
   EXPECT_EQ(PlanOf(report, plan)->status, "different") << Plans(report);
 }
 
-// Of a right model: the plan was run.
+// Expects that the plan of a right model ran.
 void ExpectRun(const std::string& plan, const VerifyReport& report) {
   ASSERT_NE(PlanOf(report, plan), nullptr) << Plans(report);
   EXPECT_GT(PlanOf(report, plan)->steps, 0) << Plans(report);

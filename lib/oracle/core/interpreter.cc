@@ -189,7 +189,7 @@ absl::StatusOr<Value> Interpreter::Initializer(const std::string& name) const {
   return value;
 }
 
-absl::StatusOr<Value> Interpreter::Look(const Scope& scope, const std::string& name) const {
+absl::StatusOr<Value> Interpreter::Lookup(const Scope& scope, const std::string& name) const {
   for (const Scope* s = &scope; s != nullptr; s = s->outer) {
     if (const auto it = s->values.find(name); it != s->values.end()) return it->second;
     if (s->main) return Initializer(name);
@@ -217,7 +217,7 @@ absl::StatusOr<Values> Interpreter::Run(const Values& inputs, int64_t budget, in
   KV_RETURN_IF_ERROR(status);
   Values outputs;
   for (const auto& output : graph_->proto().output()) {
-    KV_ASSIGN_OR_RETURN(outputs[output.name()], Look(scope, output.name()));
+    KV_ASSIGN_OR_RETURN(outputs[output.name()], Lookup(scope, output.name()));
   }
   return outputs;
 }
@@ -228,7 +228,7 @@ absl::Status Interpreter::RunNode(const NodeProto& node, const Setting& setting,
   for (const std::string& name : node.input()) {
     in.emplace_back();
     if (name.empty()) continue;
-    KV_ASSIGN_OR_RETURN(in.back(), Look(scope, name));
+    KV_ASSIGN_OR_RETURN(in.back(), Lookup(scope, name));
   }
   auto out = Call(node, setting, in, scope);
   if (!out.ok()) {
@@ -333,7 +333,7 @@ absl::StatusOr<std::vector<Value>> Interpreter::RunFunction(const FunctionProto&
   for (int k = 0; k < function.output_size() && k < node.output_size(); ++k) {
     out.emplace_back();
     if (node.output(k).empty()) continue;
-    KV_ASSIGN_OR_RETURN(out.back(), Look(scope, function.output(k)));
+    KV_ASSIGN_OR_RETURN(out.back(), Lookup(scope, function.output(k)));
   }
   return out;
 }
@@ -357,7 +357,7 @@ absl::StatusOr<std::vector<Value>> Interpreter::RunBody(const GraphProto& body,
   std::vector<Value> out;
   for (const auto& output : body.output()) {
     out.emplace_back();
-    KV_ASSIGN_OR_RETURN(out.back(), Look(scope, output.name()));
+    KV_ASSIGN_OR_RETURN(out.back(), Lookup(scope, output.name()));
   }
   return out;
 }

@@ -49,7 +49,7 @@ class Interpreter {
   Interpreter() = default;
   void FindUnknown(const onnx::GraphProto& graph);
   void FindProducts();
-  absl::StatusOr<Value> Look(const Scope& scope, const std::string& name) const;
+  absl::StatusOr<Value> Lookup(const Scope& scope, const std::string& name) const;
   absl::StatusOr<Value> Initializer(const std::string& name) const;
   absl::Status RunNode(const onnx::NodeProto& node, const Setting& setting, Scope& scope) const;
   absl::StatusOr<std::vector<Value>> Call(const onnx::NodeProto& node, const Setting& setting,

@@ -89,7 +89,7 @@ bool Correspondence::HoldsOneStep(const Manifest& relation) {
   for (const ManifestCache& cache : relation.caches) {
     const ValueId past = pair_.Before(cache.source.input), buffer = pair_.After(cache.input);
     const ValueId present = pair_.Before(cache.source.output);
-    if (!cache.source.growing || cache.grows || IsCircular(relation, cache)) return false;
+    if (!BecomesBuffer(cache) || IsCircular(relation, cache)) return false;
     if (past == kNoValue || present == kNoValue || buffer == kNoValue) return false;
     const sym::Form before = forms_.Of(past), later = forms_.Of(present), mine = forms_.Of(buffer);
     const auto theirs = static_cast<size_t>(cache.source.axis);
@@ -224,9 +224,9 @@ void Correspondence::FindRings(const Manifest& relation) {
 Expr Correspondence::SourceFits() const {
   sym::Pool& pool = forms_.pool();
   Expr all = pool.True();
-  for (const sym::Assumption& assumption : forms_.assumptions()) {
+  for (const sym::FormAssumption& assumption : forms_.assumptions()) {
     const Expr e = assumption.predicate;
-    if (pair_.IsOfAfter(assumption.node) || e->kind() != Kind::kLe) continue;
+    if (pair_.IsInAfter(assumption.node) || e->kind() != Kind::kLe) continue;
     const Expr normal = Normal(e, Facts{});
     if (!normal->has_index()) all = pool.And(all, normal);
   }
@@ -349,7 +349,7 @@ void Correspondence::RestOnTwin(ValueId after) const {
 
 ValueId Correspondence::TwinOf(ValueId value) const {
   if (const auto it = twins_.find(value); it != twins_.end()) return it->second;
-  return pair_.IsValueOfAfter(value) ? kNoValue : value;
+  return pair_.IsValueInAfter(value) ? kNoValue : value;
 }
 
 }  // namespace kvlift

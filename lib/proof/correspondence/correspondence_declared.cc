@@ -71,7 +71,7 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
       if (axis < 0 || axis >= static_cast<int>(mine.shape.size())) continue;
       const auto letter = static_cast<size_t>(axis);
       if (cache.layout[letter] == 'B' && sequences == nullptr) sequences = theirs.shape[k];
-      if (k == past.sequence && cache.source.growing && !cache.grows) {
+      if (k == past.sequence && BecomesBuffer(cache)) {
         if (!cache.ring) AddCapacity(mine.shape[letter]);
         continue;
       }

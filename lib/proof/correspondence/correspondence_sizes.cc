@@ -23,15 +23,15 @@ void Correspondence::FindEqualExtents(const Manifest& relation,
                                       const std::vector<LengthClaim>& claims) {
   for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
     for (ValueId output : pair_.graph().outputs(n)) {
-      if (output != kNoValue && !pair_.IsOfAfter(n)) forms_.Of(output);
+      if (output != kNoValue && !pair_.IsInAfter(n)) forms_.Of(output);
     }
   }
   // Numbers of sequences that follow from exact quotients are needed by the conditions below.
   FindExactQuotients();
-  for (const sym::Assumption& assumption : forms_.assumptions()) {
+  for (const sym::FormAssumption& assumption : forms_.assumptions()) {
     const bool extents = assumption.reason == sym::AssumptionReason::kEqualExtents ||
                          assumption.reason == sym::AssumptionReason::kBroadcast;
-    if (pair_.IsOfAfter(assumption.node) || !extents) continue;
+    if (pair_.IsInAfter(assumption.node) || !extents) continue;
     TakeAsMet(assumption.predicate, assumption.text,
               assumption.reason == sym::AssumptionReason::kBroadcast);
   }
@@ -39,7 +39,7 @@ void Correspondence::FindEqualExtents(const Manifest& relation,
   if (past_ == nullptr || new_ == nullptr) return;
   // An Attention also runs, with a broadcast, if its mask has one sequence only.
   for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
-    if (pair_.IsOfAfter(n) || !pair_.graph().Is(n, "Attention")) continue;
+    if (pair_.IsInAfter(n) || !pair_.graph().Is(n, "Attention")) continue;
     const AttentionReading reading = ReadAttention(forms_, pair_.graph().outputs(n)[0]);
     for (const auto& [x, y] : reading.equal_extents) {
       TakeAsMet(forms_.pool().Eq(x, y, Facts{}),
@@ -100,7 +100,7 @@ void Correspondence::FindSizesOfSteps(const Manifest& relation) {
   if (new_ != nullptr) return;
   for (NodeId n = 0; n < pair_.graph().num_nodes(); ++n) {
     const auto outputs = pair_.graph().outputs(n);
-    if (pair_.IsOfAfter(n) || outputs.empty() || outputs[0] == kNoValue) continue;
+    if (pair_.IsInAfter(n) || outputs.empty() || outputs[0] == kNoValue) continue;
     const AttentionReading reading = ReadAttention(forms_, outputs[0]);
     constexpr size_t kSequences = 0, kTokens = 2;
     if (!reading.why_not.empty() || reading.extents.extents.size() <= kTokens) continue;
@@ -189,8 +189,8 @@ void Correspondence::FindExactQuotients() {
            });
   };
   std::vector<Expr> zero;
-  for (const sym::Assumption& assumption : forms_.assumptions()) {
-    if (pair_.IsOfAfter(assumption.node) || assumption.predicate->kind() != Kind::kEq) continue;
+  for (const sym::FormAssumption& assumption : forms_.assumptions()) {
+    if (pair_.IsInAfter(assumption.node) || assumption.predicate->kind() != Kind::kEq) continue;
     zero.push_back(Normal(assumption.predicate->args()[0], Facts{}));
   }
   for (Expr e : zero) {

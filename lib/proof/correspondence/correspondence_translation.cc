@@ -180,7 +180,7 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
   if (const Expr one = OneForAll(producer, batch, facts); one != nullptr) return one;
   if (const Expr most = OfLongest(producer, batch, facts); most != nullptr) return most;
   if (const Expr row = RowOfTable(producer, load->args(), batch, facts); row != nullptr) return row;
-  if (pair_.IsValueOfAfter(source)) return nullptr;
+  if (pair_.IsValueInAfter(source)) return nullptr;
   return pool.Load(repeated_.FirstOf(source), args);
 }
 
@@ -223,7 +223,7 @@ bool Correspondence::ReadsOtherSequence(ValueId source, absl::Span<const Expr> a
 // the same number.
 Expr Correspondence::OneForAll(NodeId n, Expr batch, const Facts& facts) const {
   const Graph& graph = pair_.graph();
-  if (!uniform_ || n == kNoNode || !pair_.IsOfAfter(n)) return nullptr;
+  if (!uniform_ || n == kNoNode || !pair_.IsInAfter(n)) return nullptr;
   if (!graph.Is(n, "ReduceMax") && !graph.Is(n, "ReduceMin")) return nullptr;
   const ValueId input = graph.inputs(n)[0];
   const sym::Form form = forms_.Of(input);
@@ -243,7 +243,7 @@ Expr Correspondence::OneForAll(NodeId n, Expr batch, const Facts& facts) const {
 // Translates the maximum of one number per sequence: it is the number of sequence `batch` plus some
 // k >= 0, or that number itself if it is the same for all sequences.
 Expr Correspondence::OfLongest(NodeId n, Expr batch, const Facts& facts) const {
-  if (n == kNoNode || !pair_.IsOfAfter(n)) return nullptr;
+  if (n == kNoNode || !pair_.IsInAfter(n)) return nullptr;
   const ValueId numbers = LargestOf(forms_, n);
   if (numbers == kNoValue) return nullptr;
   if (Extent(forms_.Of(numbers).shape[0], batch) != sequences()) return nullptr;
@@ -309,7 +309,7 @@ Assumption SequencesOfOneLength() {
 Expr Correspondence::RowOfTable(NodeId n, absl::Span<const Expr> args, Expr batch,
                                 const Facts& facts) const {
   const Graph& graph = pair_.graph();
-  if (n == kNoNode || !pair_.IsOfAfter(n) || !graph.Is(n, "Gather")) return nullptr;
+  if (n == kNoNode || !pair_.IsInAfter(n) || !graph.Is(n, "Gather")) return nullptr;
   const ValueId table = graph.inputs(n)[0], indices = graph.inputs(n)[1];
   const sym::Form rows = forms_.Of(table), which = forms_.Of(indices);
   if (!rows.known_rank || !which.known_rank) return nullptr;

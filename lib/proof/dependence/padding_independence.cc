@@ -65,7 +65,7 @@ class IndependenceReader {
       FindBehindAttention();
     }
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (pair_.IsOfAfter(n)) continue;
+      if (pair_.IsInAfter(n)) continue;
       for (size_t k = 0; k < graph_.outputs(n).size(); ++k) Judge(n, static_cast<int>(k));
     }
     for (const std::string& name : ComparedResults(relation_)) {

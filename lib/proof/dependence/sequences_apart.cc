@@ -48,7 +48,7 @@ class SequencesReader {
 
   std::string Run() {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (pair_.IsOfAfter(n)) continue;
+      if (pair_.IsInAfter(n)) continue;
       for (size_t k = 0; k < graph_.outputs(n).size(); ++k) Judge(n, static_cast<int>(k));
       JudgeSizes(n);
     }

@@ -7,13 +7,6 @@ namespace kvlift {
 using sym::Expr;
 using sym::Facts;
 
-namespace {
-
-// Returns true if the cache grows in the source and has a fixed capacity in the converted model.
-bool BecomesBuffer(const ManifestCache& cache) { return cache.source.growing && !cache.grows; }
-
-}  // namespace
-
 std::vector<Expr> CacheFacts::Indices(size_t rank) {
   std::vector<Expr> at;
   for (size_t k = 0; k < rank; ++k) at.push_back(pool_.Index(static_cast<int>(k)));

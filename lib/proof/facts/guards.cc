@@ -58,7 +58,7 @@ Expr GuardsOf(const GraphPair& pair, const Correspondence& twins) {
   GuardReader reader(pair, twins);
   Expr all = pool.True();
   for (NodeId n = 0; n < pair.graph().num_nodes(); ++n) {
-    if (pair.IsOfAfter(n)) all = pool.And(all, reader.Read(n));
+    if (pair.IsInAfter(n)) all = pool.And(all, reader.Read(n));
   }
   return all;
 }

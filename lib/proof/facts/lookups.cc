@@ -24,13 +24,13 @@ class LookupReader {
 
   UnmetConditions Run() {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (pair_.IsOfAfter(n)) continue;
+      if (pair_.IsInAfter(n)) continue;
       for (Lookup& lookup : Read(n)) source_.push_back(std::move(lookup));
     }
     fits_ = pool_.And(twins_.Fits(), twins_.SourceFits());
     UnmetConditions found;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (!pair_.IsOfAfter(n)) continue;
+      if (!pair_.IsInAfter(n)) continue;
       for (const Lookup& lookup : Read(n)) {
         if (IsInside(lookup)) continue;
         found.emplace_back(
@@ -91,7 +91,7 @@ class LookupReader {
 
   void AddLookup(NodeId n, Expr index, const std::vector<Expr>& extents, Expr rows,
                  std::vector<Lookup>* found) {
-    const bool mine = pair_.IsOfAfter(n);
+    const bool mine = pair_.IsInAfter(n);
     const Expr sequence = pool_.Index(0);
     Lookup lookup;
     for (Expr extent : extents) {
@@ -140,7 +140,7 @@ class LookupReader {
 
   // An extent of a value that the node reads, in the source's terms; null if it has none there.
   Expr InTermsOfSource(NodeId n, Expr extent) {
-    return pair_.IsOfAfter(n) ? twins_.Extent(extent, pool_.Index(0))
+    return pair_.IsInAfter(n) ? twins_.Extent(extent, pool_.Index(0))
                               : twins_.Normal(extent, Facts{});
   }
 

@@ -33,7 +33,7 @@ Matches::Matches(const GraphPair& pair, bool branches, Correspondence* twins, No
       twins_(twins),
       nodes_(nodes) {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (pair_.IsOfAfter(n) || graph_.outputs(n).empty()) continue;
+    if (pair_.IsInAfter(n) || graph_.outputs(n).empty()) continue;
     const std::string& name = graph_.name(graph_.outputs(n)[0]);
     if (name.rfind(kExpandedPrefix, 0) == 0) unnamed_.push_back(n);
     if (graph_.Is(n, "Constant")) constants_.push_back(n);
@@ -140,7 +140,7 @@ std::vector<NodeId> Matches::Candidates(NodeId node) {
 
 void Matches::AddCandidate(NodeId node, NodeId other, bool taken,
                            std::vector<NodeId>* found) const {
-  const bool fits = other != kNoNode && !pair_.IsOfAfter(other) && !graph_.outputs(other).empty() &&
+  const bool fits = other != kNoNode && !pair_.IsInAfter(other) && !graph_.outputs(other).empty() &&
                     graph_.node(other).op_type() == graph_.node(node).op_type() &&
                     taken_.contains(graph_.outputs(other)[0]) == taken &&
                     std::find(found->begin(), found->end(), other) == found->end();
@@ -163,7 +163,7 @@ Matches::Difference Matches::FirstUnlike(ValueId output) const {
     const ValueId value = open.back();
     open.pop_back();
     const NodeId n = value == kNoValue ? kNoNode : graph_.producer(value);
-    if (n == kNoNode || !pair_.IsOfAfter(n) || !seen.insert(value).second) continue;
+    if (n == kNoNode || !pair_.IsInAfter(n) || !seen.insert(value).second) continue;
     if (unlike_.contains(n) && (first == kNoNode || n < first)) first = n;
     for (ValueId input : graph_.inputs(n)) open.push_back(input);
   }

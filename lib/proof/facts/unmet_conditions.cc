@@ -28,15 +28,15 @@ class ConditionReader {
         equality_(equality) {}
 
   UnmetConditions Run() {
-    for (const sym::Assumption& assumption : forms_.assumptions()) {
-      if (pair_.IsOfAfter(assumption.node)) continue;
+    for (const sym::FormAssumption& assumption : forms_.assumptions()) {
+      if (pair_.IsInAfter(assumption.node)) continue;
       for (Expr part : sym::ConjunctsOf(assumption.predicate)) {
         known_.insert(twins_.Normal(part, Facts{}));
         known_of_all_.insert(OfAllPlaces(twins_.Normal(part, Facts{})));
       }
     }
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (pair_.IsOfAfter(n)) continue;
+      if (pair_.IsInAfter(n)) continue;
       if (const Expr fits = MaskFits(n); fits != nullptr) {
         known_.insert(twins_.Normal(fits, Facts{}));
       }
@@ -49,7 +49,7 @@ class ConditionReader {
     }
     std::vector<std::pair<NodeId, std::optional<Write>>> writes;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (!pair_.IsOfAfter(n) || !graph_.Is(n, "TensorScatter")) continue;
+      if (!pair_.IsInAfter(n) || !graph_.Is(n, "TensorScatter")) continue;
       writes.emplace_back(n, WriteOf(n));
       if (writes.back().second && WritesCache(n)) {
         const Expr written = Written(*writes.back().second);
@@ -57,8 +57,8 @@ class ConditionReader {
       }
     }
     source_fits_ = twins_.SourceFits();
-    for (const sym::Assumption& assumption : forms_.assumptions()) {
-      if (!pair_.IsOfAfter(assumption.node)) continue;
+    for (const sym::FormAssumption& assumption : forms_.assumptions()) {
+      if (!pair_.IsInAfter(assumption.node)) continue;
       for (Expr part : sym::ConjunctsOf(assumption.predicate)) {
         if (assumption.reason == sym::AssumptionReason::kFinite) continue;
         const bool of_index = assumption.reason == sym::AssumptionReason::kInside;
@@ -68,10 +68,10 @@ class ConditionReader {
     }
     for (const auto& [n, write] : writes) ReadWrite(n, write);
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (pair_.IsOfAfter(n) && !IsOfSource(n)) ReadNeeds(n);
+      if (pair_.IsInAfter(n) && !IsOfSource(n)) ReadNeeds(n);
     }
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (!pair_.IsOfAfter(n)) continue;
+      if (!pair_.IsInAfter(n)) continue;
       const Expr fits = MaskFits(n);
       if (fits != nullptr && !Holds(fits)) {
         Add(n, fmt::format("{} (the mask has no more columns than there are keys)", Text(fits)));
@@ -334,7 +334,7 @@ class ConditionReader {
 
 }  // namespace
 
-bool EntersLedger(const sym::Assumption& assumption) {
+bool EntersLedger(const sym::FormAssumption& assumption) {
   return assumption.reason == sym::AssumptionReason::kFinite ||
          (assumption.reason == sym::AssumptionReason::kInside && assumption.predicate->has_index());
 }

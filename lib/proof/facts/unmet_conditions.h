@@ -27,7 +27,7 @@ UnmetConditions UnmetConditionsOf(const GraphPair& pair, const Correspondence& t
                                   Equality& equality);
 // Returns true if the assumption enters the ledger wherever it is made. Such assumptions say that
 // data is finite, or that indices which differ by element lie inside (proof/facts/lookups.h).
-bool EntersLedger(const sym::Assumption& assumption);
+bool EntersLedger(const sym::FormAssumption& assumption);
 // Returns true if the condition says that a size of an input is at least 1, which holds because a
 // step has at least one sequence and one token.
 bool HoldsForNonEmptyStep(sym::Forms& forms, sym::Expr condition);

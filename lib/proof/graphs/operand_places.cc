@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "ir/operators/operator_traits.h"
 #include "proof/graphs/matrix_products.h"
+#include "proof/lower/opset13.h"
 
 namespace kvlift {
 namespace {
@@ -60,6 +61,8 @@ class PlaceReader {
       read = ReadPool();
     } else if (op_ == "ArgMax" || op_ == "ArgMin") {
       read = Reduced({IntAttribute(proto(), "axis", 0)});
+    } else if (FlattensFromAxis(proto())) {
+      read = FromAxis(IntAttribute(proto(), "axis", 1));
     } else if (Is({"Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "TopK"})) {
       read = AlongAxis(IntAttribute(proto(), "axis", -1));
     } else if (op_ == "Gather") {
@@ -171,10 +174,12 @@ class PlaceReader {
 
   // Returns true if the operand has a row for each index of the first axis.
   bool IsRow(absl::Span<const int> rows, int k) const {
-    constexpr int kMask = 3;
+    constexpr int kMask = 3, kPaddingMask = 4;
     const size_t own = forms_.Of(Input(static_cast<size_t>(k))).shape.size();
     // A mask with fewer axes than the scores is shared by all sequences.
     if (op_ == "Attention" && k == kMask) return own == 4;
+    // The lengths of all sequences may stand one behind another on one axis.
+    if (op_ == "MultiHeadAttention" && k == kPaddingMask && own < 2) return false;
     return std::find(rows.begin(), rows.end(), k) != rows.end();
   }
 

@@ -440,12 +440,12 @@ absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const Mode
   for (Required& required : pair.required_) required.value = pair.graph_->Find(required.input);
   for (NodeId n = 0; n < pair.graph_->num_nodes(); ++n) {
     const auto outputs = pair.graph_->outputs(n);
-    pair.of_after_.push_back(std::any_of(outputs.begin(), outputs.end(), [&](ValueId output) {
+    pair.in_after_.push_back(std::any_of(outputs.begin(), outputs.end(), [&](ValueId output) {
       return output != kNoValue && pair.graph_->name(output).rfind(pair.prefix_, 0) == 0;
     }));
   }
   sym::FormsOptions options;
-  options.compared = pair.of_after_;  // see proof/facts/unmet_conditions.h
+  options.compared = pair.in_after_;  // see proof/facts/unmet_conditions.h
   pair.forms_ = std::make_shared<sym::Forms>(*pair.graph_, options);
   pair.AssumeNumbersOfCaches(relation);
   return pair;

@@ -64,15 +64,15 @@ class GraphPair {
   ValueId Before(const std::string& name) const { return graph_->Find(name); }
   ValueId After(const std::string& name) const;
   // Returns true if the node belongs to the converted model only.
-  bool IsOfAfter(NodeId node) const { return node >= 0 && of_after_[node]; }
+  bool IsInAfter(NodeId node) const { return node >= 0 && in_after_[node]; }
   // Returns true if the value belongs to the converted model only: its node does, or it is an input
   // or constant under a name of its own.
-  bool IsValueOfAfter(ValueId value) const {
+  bool IsValueInAfter(ValueId value) const {
     const NodeId maker = graph_->producer(value);
-    return maker == kNoNode ? NameOf(value) != graph_->name(value) : IsOfAfter(maker);
+    return maker == kNoNode ? NameOf(value) != graph_->name(value) : IsInAfter(maker);
   }
   // The default opset of the model that the node comes from.
-  int64_t OpsetOf(NodeId node) const { return IsOfAfter(node) ? opset_after_ : opset_before_; }
+  int64_t OpsetOf(NodeId node) const { return IsInAfter(node) ? opset_after_ : opset_before_; }
   // The name that a value has in its own model.
   std::string NameOf(ValueId value) const;
   // Returns true if two constants have the same type and shape and differ in their bytes. False if
@@ -96,7 +96,7 @@ class GraphPair {
   std::shared_ptr<sym::Forms> forms_;
   // A name of the converted model -> its name here.
   absl::flat_hash_map<std::string, std::string> after_names_;
-  std::vector<bool> of_after_;
+  std::vector<bool> in_after_;
   int64_t opset_before_ = 0, opset_after_ = 0;
   std::string prefix_;  // the prefix of names that only the converted model has
   // All constants of both models, by their names here.

@@ -41,7 +41,7 @@ void RepeatedNodes::FindEqualConstants(const GraphPair& pair) {
   absl::flat_hash_map<std::string, ValueId> by_bytes;
   for (ValueId v = 0; v < graph.num_values(); ++v) {
     const onnx::TensorProto* const tensor = graph.constant(v);
-    if (tensor == nullptr || pair.IsValueOfAfter(v)) continue;
+    if (tensor == nullptr || pair.IsValueInAfter(v)) continue;
     const auto count = NumElements(*tensor);
     if (!count.ok() || *count > kMostElements) continue;
     const auto bytes = InlineBytes(*tensor);
@@ -59,7 +59,7 @@ RepeatedNodes::RepeatedNodes(const GraphPair& pair) {
   absl::flat_hash_map<std::string, std::vector<NodeId>> by_operands;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     const onnx::NodeProto& node = graph.node(n);
-    if (pair.IsOfAfter(n) || graph.outputs(n).empty() || !IsDetermined(node)) continue;
+    if (pair.IsInAfter(n) || graph.outputs(n).empty() || !IsDetermined(node)) continue;
     if (graph.inputs(n).empty()) continue;  // constants are compared by their bytes
     if (const ValueId operand = HandedOn(pair, n); operand != kNoValue) {
       first_[graph.outputs(n)[0]] = FirstOf(operand);

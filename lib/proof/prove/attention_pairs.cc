@@ -133,7 +133,7 @@ const std::vector<AttentionPairs::SourceAttention>& AttentionPairs::SourceAttent
   const auto [it, fresh] = source_attentions_.try_emplace(heads);
   if (!fresh) return it->second;
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (pair_.IsOfAfter(n) || graph_.outputs(n).empty()) continue;
+    if (pair_.IsInAfter(n) || graph_.outputs(n).empty()) continue;
     const ValueId result = graph_.outputs(n)[0];
     if (result == kNoValue) continue;
     AttentionReading reading = ReadAttention(forms_, result, heads);

@@ -38,9 +38,7 @@ using sym::Expr;
 // both models run all sequences at once: with one common length, as caches that grow in both models
 // have, or with the same lengths given to both and fixed buffers.
 bool IsForEachSequence(const Manifest& relation) {
-  const bool grows =
-      std::any_of(relation.caches.begin(), relation.caches.end(),
-                  [](const ManifestCache& cache) { return cache.source.growing && !cache.grows; });
+  const bool grows = std::any_of(relation.caches.begin(), relation.caches.end(), BecomesBuffer);
   const bool is_told =
       std::any_of(relation.inputs.begin(), relation.inputs.end(),
                   [](const ManifestInput& input) { return AsControl(input) != nullptr; });
@@ -91,7 +89,7 @@ class Prover {
     for (const ManifestCache& cache : relation_.caches) {
       const ValueId present = pair_.After(cache.output);
       const NodeId maker = present == kNoValue ? kNoNode : graph_.producer(present);
-      writes[maker != kNoNode && pair_.IsOfAfter(maker) ? maker : kNoNode].push_back(&cache);
+      writes[maker != kNoNode && pair_.IsInAfter(maker) ? maker : kNoNode].push_back(&cache);
     }
     const auto made_by = [&](NodeId maker) -> absl::Span<const ManifestCache* const> {
       const auto it = writes.find(maker);
@@ -112,7 +110,7 @@ class Prover {
     equality_.Suppose(guards);
     // Nodes come in topological order, so operands are matched before their readers.
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (!pair_.IsOfAfter(n)) continue;
+      if (!pair_.IsInAfter(n)) continue;
       if (OnlyFillsBuffers(n, made_by(n))) {
         prove_caches(n);
         continue;
@@ -144,11 +142,11 @@ class Prover {
     }
     Proof proof = facts_.Take(steps_.text);
     NameLimit(&proof);
-    for (const sym::Assumption& assumption : forms_.assumptions()) {
+    for (const sym::FormAssumption& assumption : forms_.assumptions()) {
       const auto kind = KindOf(assumption.reason);
       // The other conditions of the converted model's own nodes were checked
       // (proof/facts/unmet_conditions.h).
-      if (pair_.IsOfAfter(assumption.node) && !EntersLedger(assumption)) continue;
+      if (pair_.IsInAfter(assumption.node) && !EntersLedger(assumption)) continue;
       const bool of_emptiness = assumption.reason == sym::AssumptionReason::kNotEmpty;
       if (of_emptiness && HoldsInEveryStep(forms_, assumption.predicate, twins_.past())) continue;
       if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});

@@ -28,7 +28,7 @@ std::vector<MaskSizes> SizesOfMasks(const GraphPair& pair, const Manifest& relat
   sym::Pool& pool = pair.forms().pool();
   std::vector<MaskSizes> masks;
   for (NodeId n = 0; n < graph.num_nodes() && !sizes.empty(); ++n) {
-    if (pair.IsOfAfter(n) || graph.outputs(n).empty() || graph.outputs(n)[0] == kNoValue) continue;
+    if (pair.IsInAfter(n) || graph.outputs(n).empty() || graph.outputs(n)[0] == kNoValue) continue;
     const AttentionReading reading = ReadAttention(pair.forms(), graph.outputs(n)[0]);
     if (!reading.why_not.empty() || !ReadsGrowingCache(pair, relation, reading.key)) continue;
     std::vector<sym::Expr> loads = sym::LoadsOf(reading.visible);

@@ -90,8 +90,8 @@ void ShareLengths(const Manifest& relation, onnx::ModelProto* source) {
   auto& inputs = *source->mutable_graph()->mutable_input();
   std::vector<Dimension*> rows;  // of each past, without those that are numbers
   for (const ManifestCache& cache : relation.caches) {
-    const bool grows_alone = cache.source.growing && !cache.grows;
-    if (!grows_alone || cache.source.kind == UpdateKind::kWindow || !cache.source.select.empty()) {
+    if (!BecomesBuffer(cache) || cache.source.kind == UpdateKind::kWindow ||
+        !cache.source.select.empty()) {
       continue;
     }
     for (onnx::ValueInfoProto& input : inputs) {

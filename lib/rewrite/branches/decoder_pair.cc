@@ -115,7 +115,7 @@ sym::Pool::Substitution DecoderPair::EmptyPasts(absl::Span<const Growth> growths
   }
   for (ValueId v : later_) forms_->Of(v);
   for (ValueId v : first_) forms_->Of(v);
-  for (const sym::Assumption& assumption : forms_->assumptions()) {
+  for (const sym::FormAssumption& assumption : forms_->assumptions()) {
     if (assumption.predicate->kind() == Kind::kEq) Solve(assumption.predicate->args()[0], &s);
   }
   for (const CrossAttentionCache& c : crossings) {

@@ -425,7 +425,7 @@ std::vector<StepText> DescribeRecognised(const Analysis& a, const Inspection& in
   }
   text += FindingsBelow("other findings", a.near_misses);
   if (!a.forms->assumptions().empty()) text += "taken for granted\n";
-  for (const sym::Assumption& assumption : a.forms->assumptions()) {
+  for (const sym::FormAssumption& assumption : a.forms->assumptions()) {
     text += "  " + EscapeTerminal(assumption.text) + "\n";
   }
   return {{"2-recognise.txt", std::move(text)}};

@@ -223,7 +223,7 @@ void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m
                      a.graph->name(update.pair.present)),
          PreconditionStatus::kAssumed, name});
   }
-  for (const sym::Assumption& assumption : plan.assumptions) {
+  for (const sym::FormAssumption& assumption : plan.assumptions) {
     const bool of_sizes = sym::SourcesOf(assumption.predicate).empty();
     m->preconditions.push_back({of_sizes ? "KV309" : "KV307", assumption.text,
                                 PreconditionStatus::kAssumed,

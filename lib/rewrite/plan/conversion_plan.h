@@ -249,7 +249,7 @@ struct ConversionPlan {
   bool one_tensor = false;  // caches that are parts of one tensor in the source stay so
   std::map<ValueId, std::string> names;  // new names of pasts and presents; empty: they keep theirs
   // Conditions on inputs and sizes that the forms assume and that the host must keep to.
-  std::vector<sym::Assumption> assumptions;
+  std::vector<sym::FormAssumption> assumptions;
 
   // Returns true if attention is given the valid rows of a buffer, not the whole buffer.
   bool prefix_read() const { return options.read != ReadForm::kFull; }

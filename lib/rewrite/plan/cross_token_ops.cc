@@ -170,7 +170,7 @@ void CrossTokenFinder::TakeHostBatch() {
 void CrossTokenFinder::TakeEqual(absl::flat_hash_set<sym::DimSymbol>* dims) const {
   for (bool more = true; more;) {
     more = false;
-    for (const sym::Assumption& assumption : forms_.assumptions()) {
+    for (const sym::FormAssumption& assumption : forms_.assumptions()) {
       const auto pair = EqualSymbols(assumption.predicate);
       if (!pair || dims->contains(pair->first) == dims->contains(pair->second)) continue;
       dims->insert(pair->first);

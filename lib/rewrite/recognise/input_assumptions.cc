@@ -63,16 +63,17 @@ std::optional<Counting> ReadCounting(Expr predicate) {
 }
 
 // Removes inequalities that follow from others.
-void DropImplied(sym::Pool& pool, std::vector<sym::Assumption>* all) {
+void DropImplied(sym::Pool& pool, std::vector<sym::FormAssumption>* all) {
   const auto follows = [&](Expr p, Expr q) {
     return p->kind() == Kind::kLe && q->kind() == Kind::kLe &&
            pool.ProveNonNegative(pool.Sub(q->args()[0], p->args()[0]), {});
   };
   for (size_t k = all->size(); k-- > 0;) {
     const Expr own = (*all)[k].predicate;
-    const bool implied = std::any_of(all->begin(), all->end(), [&](const sym::Assumption& other) {
-      return other.predicate != own && follows(own, other.predicate);
-    });
+    const bool implied =
+        std::any_of(all->begin(), all->end(), [&](const sym::FormAssumption& other) {
+          return other.predicate != own && follows(own, other.predicate);
+        });
     if (implied) all->erase(all->begin() + static_cast<std::ptrdiff_t>(k));
   }
 }
@@ -100,11 +101,11 @@ std::vector<sym::DimSymbol> PastsOf(const Analysis& a) {
 
 }  // namespace
 
-std::vector<sym::Assumption> HostAssumptions(const Analysis& a) {
+std::vector<sym::FormAssumption> HostAssumptions(const Analysis& a) {
   sym::Forms& forms = *a.forms;
   const std::vector<sym::DimSymbol> pasts = PastsOf(a);
-  std::vector<sym::Assumption> found;
-  for (const sym::Assumption& assumption : forms.assumptions()) {
+  std::vector<sym::FormAssumption> found;
+  for (const sym::FormAssumption& assumption : forms.assumptions()) {
     if (assumption.reason == sym::AssumptionReason::kEqualExtents) continue;
     // The host keeps declared sizes equal, such as the width of a mask and the number of keys.
     const bool declared = sym::SourcesOf(assumption.predicate).empty();
@@ -121,7 +122,7 @@ std::vector<sym::Assumption> HostAssumptions(const Analysis& a) {
 
 Expr CountedUp(sym::Forms& forms, Expr e) {
   absl::flat_hash_map<ValueId, int> counting;
-  for (const sym::Assumption& assumption : forms.assumptions()) {
+  for (const sym::FormAssumption& assumption : forms.assumptions()) {
     if (assumption.predicate == nullptr) continue;
     if (const auto read = ReadCounting(assumption.predicate)) counting[read->source] = read->axis;
   }

@@ -14,7 +14,7 @@ namespace kvlift {
 // equal extents, which operators check themselves, declared extents that broadcasting needs to be
 // equal, assumptions that hold for every step with a token or follow from others, and that write
 // indices are in their buffers, which KV301 says.
-std::vector<sym::Assumption> HostAssumptions(const Analysis& analysis);
+std::vector<sym::FormAssumption> HostAssumptions(const Analysis& analysis);
 
 // Returns e in which each read of a vector that is assumed to count up is its first element plus
 // the distance: pos[i2] becomes pos[0] + i2.

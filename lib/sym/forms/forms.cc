@@ -327,7 +327,7 @@ bool Engine::IsNonNegative(Expr e, const Facts& facts) {
   constexpr size_t kMaxConsulted = 64;
   if (NonNegative(pool_, e, facts)) return true;
   size_t consulted = 0;
-  for (const Assumption& other : assumptions_) {
+  for (const FormAssumption& other : assumptions_) {
     if (++consulted > kMaxConsulted) break;
     if (other.predicate->kind() != Kind::kLe) continue;
     if (NonNegative(pool_, pool_.Add(e, other.predicate->args()[0]), facts)) return true;
@@ -429,6 +429,6 @@ bool Forms::FitsInt64(Expr e, const Facts& facts) {
 
 bool Forms::exhausted() const { return impl_->engine.exhausted(); }
 
-absl::Span<const Assumption> Forms::assumptions() const { return impl_->engine.assumptions(); }
+absl::Span<const FormAssumption> Forms::assumptions() const { return impl_->engine.assumptions(); }
 
 }  // namespace kvlift::sym

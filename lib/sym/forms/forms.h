@@ -69,7 +69,7 @@ enum class AssumptionReason {
 
 // A condition that was used without proof while forms were computed. The caller must state it or
 // prove it.
-struct Assumption {
+struct FormAssumption {
   NodeId node;
   AssumptionReason reason;
   std::string text;  // "attention_mask.shape[1] = P + S (broadcast)"
@@ -138,7 +138,7 @@ class Forms {
   DimSymbol OwnSymbol(ValueId v, int axis) const;
 
   // All assumptions that were made so far, each condition once.
-  absl::Span<const Assumption> assumptions() const;
+  absl::Span<const FormAssumption> assumptions() const;
 
   // Returns true if the graph needed more than MaxSteps() steps. Values are then opaque or unknown
   // that otherwise would not be.

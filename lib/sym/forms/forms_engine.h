@@ -51,7 +51,7 @@ class Engine {
   const Value& Of(ValueId v);
   // See Forms::Known.
   const Form* Known(ValueId v) const { return values_[v].done ? &values_[v].form : nullptr; }
-  absl::Span<const Assumption> assumptions() const { return assumptions_; }
+  absl::Span<const FormAssumption> assumptions() const { return assumptions_; }
   std::optional<Forms::DimOrigin> OriginOf(const DimSymbol& dim) const;
 
   // Returns the element of a value of known rank; null if its rank is not the number of indices.
@@ -159,7 +159,7 @@ class Engine {
   Pool pool_;
   std::vector<Value> values_;
   std::vector<bool> node_done_;
-  std::vector<Assumption> assumptions_;
+  std::vector<FormAssumption> assumptions_;
   absl::flat_hash_map<Expr, AssumptionReason> assumed_;  // by predicate: the last reason
   absl::flat_hash_map<ValueId, int32_t> assumed_numbers_;
   NamesOfSizes named_dims_;

@@ -83,7 +83,7 @@ SizeNames EqualNamesOf(const Forms& forms) {
     for (auto it = next.find(name); it != next.end(); it = next.find(name)) name = it->second;
     return name;
   };
-  for (const Assumption& assumption : forms.assumptions()) {
+  for (const FormAssumption& assumption : forms.assumptions()) {
     if (assumption.reason != AssumptionReason::kEqualExtents) continue;
     if (!live.contains(assumption.node)) continue;
     const auto sizes = EqualSizes(assumption.predicate);

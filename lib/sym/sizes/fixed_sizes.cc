@@ -87,7 +87,7 @@ class SizeFinder {
   void TakeEqualExtents() {
     const auto all = forms_.assumptions();
     for (; taken_ < all.size(); ++taken_) {
-      const Assumption& assumption = all[taken_];
+      const FormAssumption& assumption = all[taken_];
       if (assumption.reason != AssumptionReason::kEqualExtents) continue;
       if (assumption.predicate->kind() != Kind::kEq) continue;
       if (auto size = Solved(assumption.predicate->args()[0])) Take(*std::move(size));

@@ -160,7 +160,7 @@ class DrawnPair {
       if (own.empty()) continue;
       const auto theirs = weights_.find(tensor.name());
       const std::string other = theirs == weights_.end() ? "" : KeyOf(*theirs->second);
-      std::string& key = of_after_[tensor.name()];
+      std::string& key = in_after_[tensor.name()];
       if (keys_.contains(own)) {
         key = own;
       } else if (!other.empty() && !IsElsewhere(tensor) && !IsElsewhere(*theirs->second) &&
@@ -180,8 +180,8 @@ class DrawnPair {
     return drawn_.contains(key) ? key : std::string();
   }
   std::string OfConverted(const TensorProto& tensor) const {
-    const auto found = of_after_.find(tensor.name());
-    return found == of_after_.end() ? std::string() : found->second;
+    const auto found = in_after_.find(tensor.name());
+    return found == in_after_.end() ? std::string() : found->second;
   }
 
  private:
@@ -195,7 +195,7 @@ class DrawnPair {
 
   absl::flat_hash_map<std::string, const TensorProto*> weights_;  // the source's, by name
   absl::flat_hash_set<std::string> keys_, drawn_;
-  absl::flat_hash_map<std::string, std::string> of_after_;  // keys, by name
+  absl::flat_hash_map<std::string, std::string> in_after_;  // keys, by name
 };
 
 }  // namespace

@@ -153,7 +153,7 @@ std::string FleetRun::FileThatWouldBeOverwritten(bool again, bool has_results) c
 
 FleetResult FleetRun::Begin(const FleetTask& task, Processes* processes) const {
   const auto digest = [&](const std::string& path) {
-    return path.empty() ? "" : Sha256OfFile(path, [&] { processes->Look(); });
+    return path.empty() ? "" : Sha256OfFile(path, [&] { processes->Poll(); });
   };
   FleetResult result;
   result.index = task.index;

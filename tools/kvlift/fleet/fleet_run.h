@@ -54,7 +54,7 @@ class FleetRun {
   const FleetFlags& flags_;
   Io& io_;
   const std::vector<FleetTask> tasks_;
-  // Of each task whose process runs: the numbers that NoteTemporary gave for what it prints into.
+  // The numbers that NoteTemporary gave for the files that a running task prints into, by task.
   std::map<size_t, std::vector<int>> unfinished_;
   const size_t of_;
   const std::vector<FleetResult>& stored_;

@@ -17,7 +17,7 @@
 namespace kvlift::cli {
 namespace {
 
-constexpr auto kBetweenLooks = std::chrono::milliseconds(5);
+constexpr auto kPollInterval = std::chrono::milliseconds(5);
 // What a process that takes too long has to remove its temporary files, before it is killed.
 constexpr double kGraceSeconds = 2;
 
@@ -110,7 +110,7 @@ Processes::~Processes() {
     }
     std::erase_if(children_,
                   [](const Child& child) { return waitpid(child.pid, nullptr, WNOHANG) != 0; });
-    if (!children_.empty()) std::this_thread::sleep_for(kBetweenLooks);
+    if (!children_.empty()) std::this_thread::sleep_for(kPollInterval);
   }
 }
 
@@ -153,7 +153,7 @@ void Processes::StopLateOne(Child& child) const {
   }
 }
 
-void Processes::Look() {
+void Processes::Poll() {
   std::erase_if(children_, [this](Child& child) {
     ProcessEnd end;
     rusage usage{};
@@ -172,7 +172,7 @@ void Processes::Look() {
 }
 
 std::pair<size_t, ProcessEnd> Processes::WaitForOne() {
-  for (Look(); ended_.empty(); Look()) std::this_thread::sleep_for(kBetweenLooks);
+  for (Poll(); ended_.empty(); Poll()) std::this_thread::sleep_for(kPollInterval);
   const auto first = ended_.front();
   ended_.pop_front();
   return first;

@@ -52,7 +52,7 @@ class Processes {
   size_t running() const { return children_.size() + ended_.size(); }
   // Notes processes that have ended, and stops those that take too long. It does not wait: a caller
   // that does other work meanwhile calls it from time to time, so that times and limits are kept.
-  void Look();
+  void Poll();
   // Waits until a process ends, and returns its id. There must be a running one.
   std::pair<size_t, ProcessEnd> WaitForOne();
 
