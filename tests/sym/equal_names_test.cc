@@ -51,6 +51,38 @@ TEST(EqualNames, AreNotThoseOfNodesThatNoOutputDependsOn) {
                   .empty());
 }
 
+sym::SizeNames RowNamesOf(std::string_view signature, std::string_view body) {
+  FormsOfText m(ModelText(std::string(signature), std::string(body)));
+  return sym::RowNamesOf(m.forms());
+}
+
+// Statements that read rows 0 to n - 1 of the mask, n being the first extent of `of`.
+std::string RowsOfMask(const std::string& of) {
+  return "zero = Constant <value_int = 0> ()\none = Constant <value_int = 1> ()\n"
+         "dims = Shape (" +
+         of +
+         ")\nn = Gather <axis = 0> (dims, zero)\nrows = Range (zero, n, one)\n"
+         "y = Gather <axis = 0> (mask, rows)";
+}
+
+TEST(RowNames, AreTheBatchsWhereOneRowIsReadForEachSequence) {
+  EXPECT_EQ(RowNamesOf("(float[B,S,4] x, int64[X,24] mask) => (int64[N,24] y)", RowsOfMask("x")),
+            (sym::SizeNames{{"X", "B"}}));
+}
+
+// A mask with a row for each query may have rows for more queries than a step has.
+TEST(RowNames, AreNotThoseOfTheTokens) {
+  EXPECT_TRUE(RowNamesOf("(float[B,S,4] x, int64[S] places, int64[X,24] mask) => (int64[N,24] y)",
+                         RowsOfMask("places"))
+                  .empty());
+}
+
+// A table may have more rows than there are sequences.
+TEST(RowNames, AreNotThoseOfRealNumbers) {
+  EXPECT_TRUE(
+      RowNamesOf("(float[B,S,4] x, float[X,24] mask) => (float[N,24] y)", RowsOfMask("x")).empty());
+}
+
 TEST(EqualNames, ReplaceNamesAtInputs) {
   FormsOfText m(
       ModelText("(float[A,2] a, float[B,2] b) => (float[A,4] y)", "y = Concat <axis = 1> (a, b)"));

@@ -9,7 +9,8 @@ namespace kvlift {
 using sym::Expr;
 using sym::Kind;
 
-Expr Counting::CountedUp(Expr e, const sym::Facts& facts, std::vector<std::string>* vectors) {
+Expr Counting::CountedUp(Expr e, const Predicate& counts_up, const sym::Facts& facts,
+                         std::vector<std::string>* vectors) {
   if (e == nullptr) return nullptr;
   sym::Pool& pool = forms_.pool();
   const Graph& graph = forms_.graph();
@@ -17,13 +18,13 @@ Expr Counting::CountedUp(Expr e, const sym::Facts& facts, std::vector<std::strin
   for (Expr load : sym::LoadsOf(e)) {
     const ValueId source = load->source();
     if (!graph.is_graph_input(source) || !IsIntegerType(forms_.ElementType(source))) continue;
-    if (load->args().empty()) continue;
+    const std::string& name = graph.name(source);
+    if (load->args().empty() || !counts_up(name)) continue;
     const Expr last = load->args().back();
     if (last->kind() == Kind::kInteger) continue;
     std::vector<Expr> first(load->args().begin(), load->args().end());
     first.back() = pool.Integer(0);
     s.atoms[load] = pool.Add(pool.Load(source, first), last);
-    const std::string& name = graph.name(source);
     if (std::find(vectors->begin(), vectors->end(), name) == vectors->end()) {
       vectors->push_back(name);
     }

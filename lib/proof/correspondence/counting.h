@@ -2,6 +2,7 @@
 // element.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,14 @@ class Counting {
  public:
   explicit Counting(sym::Forms& forms) : forms_(forms) {}
 
-  // Returns e with each look-up in an integer graph input replaced by the first element of its row
-  // plus the distance: pos[b, i2] becomes pos[b, 0] + i2. Adds the names of these inputs to
-  // `vectors`, each once. Null stays null. The caller has to state the assumption.
-  sym::Expr CountedUp(sym::Expr e, const sym::Facts& facts, std::vector<std::string>* vectors);
+  using Predicate = std::function<bool(const std::string& input)>;
+
+  // Returns e with each look-up in an integer graph input for whose name `counts_up` returns true
+  // replaced by the first element of its row plus the distance: pos[b, i2] becomes pos[b, 0] + i2.
+  // Adds the names of these inputs to `vectors`, each once. Null stays null. The caller has to
+  // state the assumption.
+  sym::Expr CountedUp(sym::Expr e, const Predicate& counts_up, const sym::Facts& facts,
+                      std::vector<std::string>* vectors);
 
  private:
   sym::Forms& forms_;

@@ -53,11 +53,12 @@ bool FactList::AddEqual(const std::string& about, std::string text, Expr mine, E
   theirs = equality_.AsTruth(theirs);
   known = equality_.AsTruth(known);
   bool equal = equality_.Equal(mine, theirs, known, facts);
-  if (!equal && mine != nullptr && theirs != nullptr) {
+  for (const Counted inputs : {Counted::kRequired, Counted::kAll}) {
+    if (equal || mine == nullptr || theirs == nullptr) break;
     std::vector<std::string> vectors;
-    const Expr x = counting_.CountedUp(mine, facts, &vectors);
-    const Expr y = counting_.CountedUp(theirs, facts, &vectors);
-    const Expr where = counting_.CountedUp(known, facts, &vectors);
+    const Expr x = CountedUp(inputs, mine, facts, &vectors);
+    const Expr y = CountedUp(inputs, theirs, facts, &vectors);
+    const Expr where = CountedUp(inputs, known, facts, &vectors);
     equal = !vectors.empty() && equality_.Equal(x, y, where, facts);
     if (equal) given = std::move(vectors);
   }
@@ -69,12 +70,26 @@ bool FactList::AddEqual(const std::string& about, std::string text, Expr mine, E
 bool FactList::AddNever(const std::string& about, std::string text, Expr condition,
                         const Facts& facts, const std::string& otherwise) {
   std::vector<std::string> vectors;
-  const Expr counted = counting_.CountedUp(condition, facts, &vectors);
-  const bool never = counted != nullptr && counted->is_integer(0);
+  Expr counted = nullptr;
+  bool never = false;
+  for (const Counted inputs : {Counted::kRequired, Counted::kAll}) {
+    if (never) break;
+    vectors.clear();
+    counted = CountedUp(inputs, condition, facts, &vectors);
+    never = counted != nullptr && counted->is_integer(0);
+  }
   equality_.Record(never, never && !vectors.empty() ? counted : condition, equality_.False(),
                    nullptr, facts);
   if (!never) vectors.clear();
   return AddGiven(about, std::move(text), std::move(vectors), never ? "" : otherwise);
+}
+
+Expr FactList::CountedUp(Counted inputs, Expr e, const Facts& facts,
+                         std::vector<std::string>* vectors) {
+  const auto counts_up = [&](const std::string& input) {
+    return inputs == Counted::kAll || CountsUp(input);
+  };
+  return counting_.CountedUp(e, counts_up, facts, vectors);
 }
 
 bool FactList::AddGiven(const std::string& about, std::string text, std::vector<std::string> given,

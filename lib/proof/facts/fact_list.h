@@ -66,6 +66,11 @@ class FactList {
   // Returns true if the manifest requires that this input of the source holds P..T-1 (as
   // "requires", or as the subject of KV307).
   bool CountsUp(const std::string& input) const;
+  // Returns e with the inputs that count up replaced (Counting): those of which the manifest
+  // requires it or, to say which others would have to, all.
+  enum class Counted { kRequired, kAll };
+  sym::Expr CountedUp(Counted inputs, sym::Expr e, const sym::Facts& facts,
+                      std::vector<std::string>* vectors);
   // Adds a fact that rests on the inputs in `given` counting up. The fact is open if the manifest
   // does not require that of all of them.
   bool AddGiven(const std::string& about, std::string text, std::vector<std::string> given,

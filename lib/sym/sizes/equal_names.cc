@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ir/live_nodes.h"
+#include "ir/types.h"
 #include "sym/forms/keeps_value.h"
 
 namespace kvlift::sym {
@@ -61,6 +62,54 @@ bool IsOfRows(const Graph& graph, const std::string& name) {
   return true;
 }
 
+// Returns true if inputs declare this name for their first axis only, as that of a batch.
+bool IsOfFirstAxes(const Graph& graph, const std::string& name) {
+  for (const ValueId input : graph.graph_inputs()) {
+    if (!graph.type(input).shape) continue;
+    const auto& shape = *graph.type(input).shape;
+    for (size_t k = 1; k < shape.size(); ++k) {
+      if (shape[k].param == name) return false;
+    }
+  }
+  return true;
+}
+
+// Returns the rows X of an input [X, Y] that a Reshape makes [B, X * Y div B], and B; nullopt for
+// any other Reshape.
+std::optional<std::pair<Expr, Expr>> RowsOfReshape(Forms& forms, NodeId n) {
+  const Graph& graph = forms.graph();
+  Pool& pool = forms.pool();
+  const ValueId matrix = Unpassed(forms, graph.inputs(n)[0]);
+  if (!graph.is_graph_input(matrix)) return std::nullopt;
+  const Form from = forms.Of(matrix), to = forms.Of(graph.outputs(n)[0]);
+  if (!from.known_rank || from.shape.size() != 2 || !to.known_rank || to.shape.size() != 2) {
+    return std::nullopt;
+  }
+  const Expr rows = from.shape[0], sequences = to.shape[0];
+  const Expr rest = pool.FloorDiv(pool.Mul(rows, from.shape[1]), sequences, Facts{});
+  if (to.shape[1] != rest) return std::nullopt;
+  return std::pair(rows, sequences);
+}
+
+// Returns the rows X of an input [X, Y] of integers that a look-up reads at rows 0 to B - 1 in this
+// order, and B, which is the size of a batch; nullopt for any other look-up.
+std::optional<std::pair<Expr, Expr>> RowsOfLookup(Forms& forms, NodeId n) {
+  const Graph& graph = forms.graph();
+  const ValueId matrix = Unpassed(forms, graph.inputs(n)[0]);
+  if (!graph.is_graph_input(matrix)) return std::nullopt;
+  const Form from = forms.Of(matrix), to = forms.Of(graph.outputs(n)[0]);
+  if (!from.known_rank || from.shape.size() != 2 || !to.known_rank) return std::nullopt;
+  if (!IsIntegerType(forms.ElementType(matrix))) return std::nullopt;
+  for (const Expr load : LoadsOf(to.element)) {
+    if (load->source() != matrix || load->args()[0]->kind() != Kind::kIndex) continue;
+    const auto axis = static_cast<size_t>(load->args()[0]->index());
+    if (axis >= to.shape.size() || to.shape[axis]->kind() != Kind::kDim) continue;
+    if (!IsOfFirstAxes(graph, to.shape[axis]->dim().name())) continue;
+    return std::pair(from.shape[0], to.shape[axis]);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void RenameSizes(const SizeNames& names, onnx::GraphProto* graph) {
@@ -101,25 +150,20 @@ SizeNames EqualNamesOf(const Forms& forms) {
 SizeNames RowNamesOf(Forms& forms) {
   const Graph& graph = forms.graph();
   const auto places = PlacesOf(graph);
-  Pool& pool = forms.pool();
   SizeNames names;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
-    if (!graph.Is(n, "Reshape")) continue;
-    const ValueId matrix = Unpassed(forms, graph.inputs(n)[0]);
-    if (!graph.is_graph_input(matrix)) continue;
-    const Form from = forms.Of(matrix), to = forms.Of(graph.outputs(n)[0]);
-    if (!from.known_rank || from.shape.size() != 2 || !to.known_rank || to.shape.size() != 2) {
-      continue;
-    }
-    const Expr rows = from.shape[0], sequences = to.shape[0];
+    std::optional<std::pair<Expr, Expr>> read;
+    if (graph.Is(n, "Reshape")) read = RowsOfReshape(forms, n);
+    if (graph.Is(n, "Gather") || graph.Is(n, "GatherND")) read = RowsOfLookup(forms, n);
+    if (!read) continue;
+    const auto [rows, sequences] = *read;
     if (rows->kind() != Kind::kDim || sequences->kind() != Kind::kDim || rows == sequences) {
       continue;
     }
     const std::string row_name = rows->dim().name(), name = sequences->dim().name();
     if (!places.contains(name) || !places.contains(row_name) || !IsOfRows(graph, row_name))
       continue;
-    const Expr rest = pool.FloorDiv(pool.Mul(rows, from.shape[1]), sequences, Facts{});
-    if (to.shape[1] == rest) names.try_emplace(row_name, name);
+    names.try_emplace(row_name, name);
   }
   return names;
 }
