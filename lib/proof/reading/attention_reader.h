@@ -93,6 +93,9 @@ class AttentionReader {
   bool MaskFits();
   sym::Expr WithoutSelection(sym::Expr e);
   sym::Expr WithoutMask(NodeId n, sym::Expr e);
+  // Removes Max(score, m) with a number m that hides keys: no visible score is as low as m, and a
+  // hidden one becomes m at the least. Returns the score; null if n is another maximum.
+  sym::Expr WithoutLowest(NodeId n, sym::Expr e);
   bool LeadsToProduct(sym::Expr e, int depth);
 
   // Reads what is added to the scores: where it hides a key, and its value elsewhere.

@@ -105,6 +105,11 @@ bool AttentionReader::ReadScores(Expr e) {
       if (e == nullptr) return false;
       continue;
     }
+    if (graph_.Is(n, "Max")) {
+      e = WithoutLowest(n, e);
+      if (e == nullptr) return false;
+      continue;
+    }
     if (graph_.Is(n, "Tanh") && r_.softcap == 0) {
       if (!IsScale(r_.scale)) return Fail("its softcap is no positive number");
       r_.softcap = r_.scale;
@@ -160,6 +165,19 @@ Expr AttentionReader::WithoutMask(NodeId n, Expr e) {
   return nullptr;
 }
 
+Expr AttentionReader::WithoutLowest(NodeId n, Expr e) {
+  if (!MaskFits()) return nullptr;
+  const auto inputs = graph_.inputs(n);
+  for (size_t k = 0; k < 2 && inputs.size() == 2; ++k) {
+    const auto lowest = HiddenBy(pool_, At(inputs[k], e->args()), r_.scale);
+    if (!lowest || !lowest->everywhere()) continue;
+    See(pool_.True(), lowest->numbers);
+    return At(inputs[1 - k], e->args());
+  }
+  Fail("a maximum is taken with another number than a lowest one");
+  return nullptr;
+}
+
 bool AttentionReader::LeadsToProduct(Expr e, int depth) {
   if (e == nullptr || depth > kMostSteps) return false;
   if (e->kind() == Kind::kSelect) {
@@ -169,7 +187,7 @@ bool AttentionReader::LeadsToProduct(Expr e, int depth) {
   const NodeId n = graph_.producer(e->source());
   if (n == kNoNode) return false;
   if (ProductOf(n)) return true;
-  if (graph_.Is(n, "Add")) {
+  if (graph_.Is(n, "Add") || (graph_.Is(n, "Max") && graph_.inputs(n).size() == 2)) {
     return LeadsToProduct(At(graph_.inputs(n)[0], e->args()), depth + 1) ||
            LeadsToProduct(At(graph_.inputs(n)[1], e->args()), depth + 1);
   }

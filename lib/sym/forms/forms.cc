@@ -218,7 +218,11 @@ Expr Engine::At(const Value& value, Indices indices, const Facts& facts) {
 }
 
 std::optional<std::vector<Expr>> Engine::Elements(const Value& value) {
-  if (value.elements) return value.elements;
+  if (value.elements) {
+    std::vector<Expr> elements = *value.elements;
+    for (Expr& x : elements) x = clipped_.Simplified(x);
+    return elements;
+  }
   if (!value.form.known_rank || value.rank() > 1) return std::nullopt;
   if (value.rank() == 0) return std::vector<Expr>{value.form.element};
   if (value.dim(0)->kind() != Kind::kInteger || value.dim(0)->value() > options_.max_vector) {
@@ -246,8 +250,9 @@ void Engine::Finish(ValueId v, Shape shape, Expr element) {
 
 void Engine::Set(ValueId v, Shape shape, const ElementFn& fn) {
   if (v == kNoValue) return;
-  for (Expr dim : shape) {
+  for (Expr& dim : shape) {
     if (dim == nullptr || dim->size() > options_.max_expr_size) return SetUnknown(v);
+    dim = clipped_.Simplified(dim);
   }
   const Facts facts = FactsOf(shape);
   const int rank = static_cast<int>(shape.size());
@@ -292,6 +297,7 @@ void Engine::SetOpaque(ValueId v, Shape shape) {
     if (shape[axis] == nullptr || shape[axis]->size() > options_.max_expr_size) {
       shape[axis] = OwnDim(v, static_cast<int>(axis));
     }
+    shape[axis] = clipped_.Simplified(shape[axis]);
   }
   Value& value = values_[v];
   value.form.known_rank = true;
@@ -318,6 +324,7 @@ void Engine::Assume(NodeId node, AssumptionReason reason, Expr predicate, std::s
                         it->second == AssumptionReason::kBroadcast;
   if (!fresh && !stronger) return;
   it->second = reason;
+  if (reason == AssumptionReason::kInside) clipped_.Take(predicate);
   std::string text =
       fmt::format("{} ({}, {})", ToString(predicate, &graph_), why, graph_.NodeName(node));
   assumptions_.push_back({node, reason, std::move(text), predicate});

@@ -155,28 +155,59 @@ bool Engine::MayBeTakenAsEqual(NodeId node, Expr a, Expr b) {
 }
 
 Expr OpContext::Unify(Expr a, Expr b, std::string_view why, AssumptionReason reason) {
+  a = engine_.clipped().Simplified(a);
+  b = engine_.clipped().Simplified(b);
   if (a == b) return a;
   const Expr equal = pool().Eq(a, b, Facts{});
   const bool shown = equal->is_integer(1) || IsZeroInAllCases(pool(), pool().Sub(a, b), 0);
+  if (!shown && reason == AssumptionReason::kEqualExtents) {
+    if (const Expr bound = engine_.clipped().BoundOfEqual(a, b); bound != nullptr) {
+      Assume(AssumptionReason::kInside, bound, why);
+      return engine_.clipped().Simplified(a);
+    }
+  }
   if (!shown) Assume(reason, equal, why);
   const int pa = Preference(pool(), a), pb = Preference(pool(), b);
   if (pa != pb) return pa > pb ? a : b;
   return a->id() < b->id() ? a : b;
 }
 
+void OpContext::TakeBounds(absl::Span<const Shape* const> shapes) {
+  for (const Shape* one : shapes) {
+    for (const Shape* other : shapes) {
+      for (size_t k = 1; one != other && k <= std::min(one->size(), other->size()); ++k) {
+        const Expr bound = engine_.clipped().BoundOfBroadcast((*one)[one->size() - k],
+                                                              (*other)[other->size() - k]);
+        if (bound == nullptr) continue;
+        Assume(AssumptionReason::kInside, bound, "end of a table");
+      }
+    }
+  }
+}
+
+bool OpContext::IsThisOrOne(Expr x, Expr y) {
+  return x->kind() == Kind::kSelect && x == pool().Max(pool().Integer(1), y, Facts{});
+}
+
 std::optional<Shape> OpContext::Broadcast(absl::Span<const Shape* const> shapes) {
   size_t rank = 0;
   for (const Shape* shape : shapes) rank = std::max(rank, shape->size());
+  TakeBounds(shapes);
   Shape result(rank, pool().Integer(1));
   for (size_t axis = 0; axis < rank; ++axis) {
     for (const Shape* shape : shapes) {
       if (axis + shape->size() < rank) continue;
-      const Expr dim = (*shape)[axis + shape->size() - rank];
+      const Expr dim = engine_.clipped().Simplified((*shape)[axis + shape->size() - rank]);
       if (dim->is_integer(1)) continue;
       if (result[axis]->is_integer(1)) {
         result[axis] = dim;
         continue;
       }
+      if (IsThisOrOne(result[axis], dim)) {
+        result[axis] = dim;
+        continue;
+      }
+      if (IsThisOrOne(dim, result[axis])) continue;
       const bool constants =
           dim->kind() == Kind::kInteger && result[axis]->kind() == Kind::kInteger;
       if (constants && dim != result[axis]) return std::nullopt;

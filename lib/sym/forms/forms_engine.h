@@ -16,6 +16,7 @@
 #include "ir/declared_sizes.h"
 #include "ir/graph.h"
 #include "sym/expr/expr.h"
+#include "sym/forms/clipped_extents.h"
 #include "sym/forms/forms.h"
 #include "sym/forms/ranges.h"
 
@@ -95,6 +96,8 @@ class Engine {
   // 1. A true result may fix the length of an axis that an input declares, for all later
   // broadcasts.
   bool MayBeTakenAsEqual(NodeId node, Expr a, Expr b);
+  // What the assumptions so far (kInside) say about extents.
+  ClippedExtents& clipped() { return clipped_; }
   // Returns true if an input of integers or bools declares the axis, and no input of real numbers
   // does.
   bool IsOnlyOfIntegers(const DimSymbol& axis) const;
@@ -170,6 +173,7 @@ class Engine {
   absl::flat_hash_map<ValueId, bool> nonnegative_;
   absl::flat_hash_map<ValueId, bool> of_host_;
   Ranges ranges_{*this};
+  ClippedExtents clipped_{pool_};
 };
 
 // The view of its node that the function for an operator has. The function sets each output that it
@@ -229,6 +233,12 @@ class OpContext {
   Expr AtBroadcast(const Value& value, Indices indices, const Facts& facts);
 
  private:
+  // Returns true if x is max(1, y): y, or 1 where y is 0. A broadcast of x and y has the extent y.
+  bool IsThisOrOne(Expr x, Expr y);
+  // Assumes the bounds without which the shapes do not broadcast
+  // (ClippedExtents::BoundOfBroadcast).
+  void TakeBounds(absl::Span<const Shape* const> shapes);
+
   Engine& engine_;
   NodeId node_;
 };

@@ -52,10 +52,8 @@ double ConstantOf(Expr e) {
   return e->kind() == Kind::kInteger ? static_cast<double>(e->value()) : std::nan("");
 }
 
-bool IsMinimum(Expr e) {
-  const double value = ConstantOf(e);
-  return value <= kFiniteMinimum || value == kHalfMinimum;
-}
+bool IsMinimum(double value) { return value <= kFiniteMinimum || value == kHalfMinimum; }
+bool IsMinimum(Expr e) { return IsMinimum(ConstantOf(e)); }
 
 // Returns true if exp of the constant is negligible beside that of any score.
 bool Hides(Expr e) { return ConstantOf(e) <= kNegligible; }
@@ -145,6 +143,7 @@ class ScoreReader {
       return BroadcastOperand(forms_, graph.inputs(n)[0], e->args(), facts_);
     }
     if (graph.Is(n, "Add")) return ReadAdd(n, e);
+    if (graph.Is(n, "Max")) return ReadMaximum(n, e);
     why_ = fmt::format("{}", graph.node(n).op_type());
     return nullptr;
   }
@@ -164,6 +163,18 @@ class ScoreReader {
       return BroadcastOperand(forms_, graph.inputs(n)[1 - k], e->args(), facts_);
     }
     why_ = "an added bias that is not a mask of 0 and -inf";
+    return nullptr;
+  }
+
+  // Reads Max(score, minimum), which keeps hidden scores finite and changes no visible one.
+  Expr ReadMaximum(NodeId n, Expr e) {
+    const auto inputs = forms_.graph().inputs(n);
+    for (size_t k = 0; k < 2 && inputs.size() == 2 && MaskFits(); ++k) {
+      const auto lowest = ScalarConstant(forms_, inputs[k]);
+      if (!lowest || !IsMinimum(*lowest)) continue;
+      return BroadcastOperand(forms_, inputs[1 - k], e->args(), facts_);
+    }
+    why_ = "a Max with other numbers than the lowest ones";
     return nullptr;
   }
 

@@ -1,0 +1,45 @@
+// Extents that end where a table ends, such as the columns min(128, P + S) of a Slice of a stored
+// mask. An operator that combines them with P + S columns runs for P + S <= 128 only, and under
+// such bounds the forms of all other extents become simpler. Internal to lib/sym.
+#pragma once
+
+#include <vector>
+
+#include "sym/expr/expr.h"
+
+namespace kvlift::sym::internal {
+
+class ClippedExtents {
+ public:
+  explicit ClippedExtents(Pool& pool) : pool_(pool) {}
+
+  // Takes a predicate as true from now on. Only inequalities of sizes are of use; others are
+  // ignored, as are those behind the first 64.
+  void Take(Expr predicate);
+
+  // Returns an expression that is equal to e wherever all predicates that were taken hold: branches
+  // that they exclude are left out.
+  Expr Simplified(Expr e);
+
+  // Returns the predicate y <= c if x is min(c, y) with an integer c >= 2. A broadcast of x and y
+  // runs under this condition only: where y exceeds c, both differ and neither is 1. Returns null
+  // for other extents, and if the condition is taken already.
+  Expr BoundOfBroadcast(Expr x, Expr y);
+
+  // Returns a predicate y <= c, with y and c from a condition in a or b, under which two extents
+  // that have to be equal are equal; null if there is none.
+  Expr BoundOfEqual(Expr a, Expr b);
+
+ private:
+  Expr Sum(Expr e);
+  Expr Select(Expr e);
+  // Return true if g <= 0 contradicts h <= 0, or any predicate that was taken, or if both branches
+  // are equal wherever both hold.
+  bool Excludes(Expr h, Expr g, Expr then, Expr otherwise);
+  bool IsExcluded(Expr g, Expr then, Expr otherwise);
+
+  Pool& pool_;
+  std::vector<Expr> taken_;
+};
+
+}  // namespace kvlift::sym::internal
