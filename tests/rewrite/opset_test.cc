@@ -112,6 +112,15 @@ TEST(RaiseOpset, ScatterHasAnotherName) {
   EXPECT_EQ(Operators(model), "ScatterElements");
 }
 
+// ONNX Runtime writes LayerNormalization into models of any opset that it optimises.
+TEST(RaiseOpset, LayerNormalizationOfTheRuntime) {
+  const auto model = Raised(Parse(15, "(float[A,4] x, float[4] scale) => (float[A,4] y)",
+                                  "y = LayerNormalization <epsilon = 0.001> (x, scale)"));
+  EXPECT_EQ(Operators(model), "LayerNormalization");
+  EXPECT_FLOAT_EQ(FloatAttribute(model.graph().node(0), "epsilon", 0), 0.001F);
+  EXPECT_NE(Refused(Parse(15, "(float[A,4] x) => (float[A,4] y)", "y = Gelu (x)")), "");
+}
+
 TEST(RaiseOpset, Refusals) {
   EXPECT_NE(Refused(Parse(10, "(float[A] x) => (float[A] y, bool[A] m)", "y, m = Dropout (x)"))
                 .find("its mask is read"),

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <variant>
 
+#include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "ir/types.h"
 #include "rewrite/judge/shared_extents.h"
@@ -30,6 +31,37 @@ std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ResolvedOptions
         "KV252",
         fmt::format("needs caches of one capacity, found {} and {} slots", *common, slots->value()),
         *a.graph, {update.node}, {update.pair.past});
+  }
+  return std::nullopt;
+}
+
+// Refuses a growing cache whose axis of sequences is none: its extent is a number that no input or output
+// has besides the caches, such as the layers of [L, N, P, D] beside tokens of one sequence.
+std::optional<Finding> HasNoSequences(const Analysis& a) {
+  absl::flat_hash_set<ValueId> caches;
+  for (const AnalysedCache& cache : a.caches) {
+    caches.insert(cache.candidate.pair.past);
+    caches.insert(cache.candidate.pair.present);
+  }
+  absl::flat_hash_set<Expr> extents;
+  for (const auto values : {a.graph->graph_inputs(), a.graph->graph_outputs()}) {
+    for (const ValueId v : values) {
+      const sym::Form form = caches.contains(v) ? sym::Form() : a.forms->Of(v);
+      extents.insert(form.shape.begin(), form.shape.end());
+    }
+  }
+  for (const CacheUpdate& update : a.updates) {
+    const size_t axis = update.layout.find('B');
+    // A buffer of a fixed size may have room for more sequences than a step has.
+    if (axis == std::string::npos || !update.grows()) continue;
+    const Expr extent = a.forms->Of(update.pair.past).shape[axis];
+    const bool number = extent->kind() == sym::Kind::kInteger && extent->value() > 1;
+    if (!number || extents.contains(extent)) continue;
+    return MakeFinding("KV217",
+                       fmt::format("needs an axis of sequences, found {} on axis {} of {}, which no "
+                                   "other input or output has",
+                                   extent->value(), axis, a.graph->name(update.pair.past)),
+                       *a.graph, {update.node}, {update.pair.past});
   }
   return std::nullopt;
 }
@@ -99,6 +131,7 @@ bool ReadsInputAtKeys(const Analysis& a, const AttentionSite& site) {
 std::optional<Finding> RefuseBeforePlanning(const Analysis& a,
                                             absl::Span<const PlannedCache> caches,
                                             const ResolvedOptions& options) {
+  if (auto finding = HasNoSequences(a)) return finding;
   if (auto finding = CapacitiesDiffer(a, options)) return finding;
   if (auto finding = NarrowNumbersRound(a, options)) return finding;
   if (auto finding = RingTooSmall(a, caches, options)) return finding;

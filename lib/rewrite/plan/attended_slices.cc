@@ -120,7 +120,9 @@ std::vector<AttendedSlice> FindAttendedSlices(sym::Forms& forms, const CacheUpda
 }
 
 bool UpdateDependsOn(const Graph& graph, const CacheUpdate& update, NodeId node) {
-  return HasPackedAxes(update.layout) && NodesBehindUpdate(graph, update).contains(node);
+  // Nodes are in topological order.
+  if (graph.producer(update.pair.present) < node) return false;
+  return NodesBehindUpdate(graph, update).contains(node);
 }
 
 }  // namespace kvlift
