@@ -40,6 +40,9 @@ const std::map<std::string, std::string>& OpenFacts() {
       // The source's Softmax is one of opset 12 over several axes, which the conversion spells out
       // with Flatten and Reshape; the proof does not.
       {"decomposed_attention_keep_softmax_flattens", kOperators},
+      // The conversion keeps its index into the heads of one layer from going beyond them; that it
+      // never does follows from two bounds together.
+      {"growing_concat_layers_on_heads", "rows [0, P + S) hold"},
       {"decomposed_attention_mask_lookup_guarded", "shows each query the source's keys"},
       {"decomposed_attention_mask_lookup_guarded_negative", "shows each query the source's keys"},
   };

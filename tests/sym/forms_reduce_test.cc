@@ -68,6 +68,25 @@ TEST(FormsReduce, PlacesOfOnes) {
   EXPECT_TRUE(m.Of("z").opaque);
 }
 
+// TorchScript repeats rows by the places of a matrix that is true everywhere.
+TEST(FormsReduce, AllPlacesOfATrueMatrix) {
+  FormsOfText m(ModelText("(float[N,4] x) => (float[M,4] y)",
+                          "n = Shape <start = 0, end = 1> (x)\n"
+                          "two = ConstantOfShape <value = int64[1] {2}> (n)\n"
+                          "axis = Constant <value = int64[1] {1}> ()\n"
+                          "limit = Unsqueeze (two, axis)\n"
+                          "count = Constant <value = int64[2] {0, 1}> ()\n"
+                          "all = Less (count, limit)\n"
+                          "places = NonZero (all)\n"
+                          "rows = Transpose <perm = [1, 0]> (places)\n"
+                          "zero = Constant <value = int64[1] {0}> ()\n"
+                          "row = Slice (rows, zero, axis, axis)\n"
+                          "y = GatherND (x, row)"));
+  EXPECT_EQ(m.Shape("places"), "[2, 2*N]");
+  EXPECT_EQ(m.Shape("y"), "[2*N, 4]");
+  EXPECT_EQ(m.Element("y"), "x[i0 div 2, i1]");
+}
+
 TEST(FormsReduce, PlaceOfTheOnlyElementWithinBounds) {
   FormsOfText m(ModelText("(int64[1] w) => (int64[1,N] y, int64[1,M] z)",
                           "zero = Constant <value_int = 0> ()\n"

@@ -101,6 +101,13 @@ class LookupReader {
         mine ? twins_.Translate(index, sequence, lookup.facts) : twins_.Normal(index, lookup.facts);
     lookup.rows = InTermsOfSource(n, rows);
     if (lookup.index == nullptr || lookup.rows == nullptr) return;
+    // An axis of one element has the index 0.
+    sym::Pool::Substitution first;
+    for (const Expr extent : lookup.facts.extents) {
+      const bool one = extent != nullptr && extent->is_integer(1);
+      first.indices.push_back(one ? pool_.Integer(0) : nullptr);
+    }
+    lookup.index = pool_.Substitute(lookup.index, first, lookup.facts);
     Number(&lookup);
     found->push_back(std::move(lookup));
   }

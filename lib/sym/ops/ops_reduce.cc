@@ -343,17 +343,35 @@ bool SetOnlyPlace(OpContext& c) {
   return true;
 }
 
+// Sets the result to the places of all elements, in their order: column j has the indices of
+// element j.
+void SetAllPlaces(OpContext& c) {
+  const Shape shape = c.in(0).form.shape;
+  Pool& pool = c.pool();
+  Expr count = pool.Integer(1);
+  for (const Expr extent : shape) count = pool.Mul(count, extent);
+  c.Set(0, {pool.Integer(static_cast<int64_t>(shape.size())), count},
+        [&](Indices ix, const Facts& facts) {
+          Expr rest = ix[1], place = nullptr;
+          for (size_t k = shape.size(); k-- > 0;) {
+            const Expr own = k == 0 ? rest : pool.Mod(rest, shape[k], facts);
+            rest = pool.FloorDiv(rest, shape[k], facts);
+            const Expr here = pool.Le(ix[0], pool.Integer(static_cast<int64_t>(k)), facts);
+            place = place == nullptr ? own : c.engine().Select(here, own, place);
+          }
+          return place;
+        });
+}
+
 }  // namespace
 
 // If the input is provably true everywhere, the result holds all indices.
 void OpNonZero(OpContext& c) {
   if (!c.Known(1) || c.output(0) == kNoValue) return;
   const Value& x = c.in(0);
-  const Expr truth = x.rank() == 1 ? c.engine().AsPredicate(x.form.element) : nullptr;
-  if (truth != nullptr && truth->is_integer(1)) {
-    return c.Set(0, {c.pool().Integer(1), x.dim(0)},
-                 [](Indices ix, const Facts&) { return ix[1]; });
-  }
+  const Facts within{x.form.shape};
+  const Expr truth = x.rank() > 0 ? c.engine().AsPredicate(x.form.element) : nullptr;
+  if (truth != nullptr && c.pool().Prove(truth, within) == Truth::kYes) return SetAllPlaces(c);
   if (x.rank() == 1 && x.dim(0)->is_integer(1) && SetOnlyPlace(c)) return;
   c.SetOpaque(0, {c.pool().Integer(std::max(1, x.rank())), c.engine().OwnDim(c.output(0), 1)});
 }

@@ -297,8 +297,12 @@ bool SelfChecks::SourceMixesSequences(Runner& source, const Record& record, cons
     for (const ManifestOutput& output : relation_.outputs) {
       if (IsCache(output)) continue;
       const std::string& theirs = NameInSource(output);
-      const exec::Shape& shape = record.steps[k].outputs[0].at(theirs).shape();
-      if (source.MayHaveBatch(theirs, shape, facts_.limits.batch)) compare(theirs, 0);
+      std::vector<exec::Shape> shapes;
+      for (const SourceStep& step : record.steps) {
+        shapes.push_back(step.outputs[0].at(theirs).shape());
+      }
+      const int axis = source.SequenceAxis(theirs, shapes, batch, facts_.limits.batch);
+      if (axis >= 0) compare(theirs, axis);
     }
     for (const ManifestCache& cache : relation_.caches) {
       if (!facts_.limits.batch) compare(cache.source.output, SourceAxisOf(cache.source, 'B'));
@@ -347,10 +351,10 @@ SelfCheck SelfChecks::Permuted(Runner& source, Runner& converted) {
     };
     for (const ManifestOutput& output : relation_.outputs) {
       if (IsCache(output)) continue;
-      if (converted.MayHaveBatch(output.name, (*before)[k].at(output.name).shape(),
-                                 facts_.limits.batch)) {
-        compare(output.name, 0);
-      }
+      std::vector<exec::Shape> shapes;
+      for (const exec::Fetches& step : *before) shapes.push_back(step.at(output.name).shape());
+      const int axis = converted.SequenceAxis(output.name, shapes, batch, facts_.limits.batch);
+      if (axis >= 0) compare(output.name, axis);
     }
     // With a fixed batch the relation may name a wrong axis as the batch: caches are not compared.
     for (const ManifestCache& cache : relation_.caches) {

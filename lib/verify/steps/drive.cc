@@ -80,14 +80,24 @@ int32_t Runner::TypeOf(const std::string& value) const {
   return graph.type(graph.Find(value)).elem_type;
 }
 
-bool Runner::MayHaveBatch(const std::string& output, const exec::Shape& shape,
-                          std::optional<int64_t> fixed_batch) const {
+int Runner::SequenceAxis(const std::string& output, absl::Span<const exec::Shape> shapes,
+                         int64_t batch, std::optional<int64_t> fixed_batch) const {
   const Graph& graph = program_->graph();
   const auto& declared = graph.type(graph.Find(output)).shape;
-  if (shape.empty()) return false;
-  if (!declared) return true;
-  if (declared->size() != shape.size()) return false;
-  return fixed_batch.has_value() || !declared->front().value;
+  if (shapes.empty() || shapes.front().empty()) return -1;
+  const size_t rank = declared ? declared->size() : shapes.front().size();
+  const auto varies = [&](size_t axis) {
+    return fixed_batch.has_value() || !declared || !(*declared)[axis].value;
+  };
+  for (const exec::Shape& shape : shapes) {
+    if (shape.size() != rank) return -1;
+  }
+  for (size_t k = 0; k < rank; ++k) {
+    const bool fits = std::all_of(shapes.begin(), shapes.end(),
+                                  [&](const exec::Shape& shape) { return shape[k] == batch; });
+    if (fits && varies(k)) return static_cast<int>(k);
+  }
+  return varies(0) ? 0 : -1;
 }
 
 int64_t Driver::RowsKept(const std::string& input, int64_t length) const {
@@ -341,6 +351,7 @@ Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState
   Outcome outcome;
   const std::string& plan = record.plan->name;
   Gaps gaps;
+  std::map<std::string, int> sequence_axes;
   for (size_t k = 0; k < record.steps.size(); ++k) {
     const StepSpec& step = record.plan->steps[k];
     for (const ManifestCache& cache : relation_.caches) {
@@ -370,7 +381,7 @@ Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState
     }
     if (bounds_ != nullptr) outcome.oracle.push_back(oracle);
     if (bounds_ != nullptr && k == 0) outcome.first = *feeds;
-    const Given given{step, source, *fetches, oracle.get(), plan};
+    const Given given{step, source, *fetches, oracle.get(), plan, &sequence_axes};
     const std::string touched =
         CheckCaches(given, *state, bounds_ != nullptr ? &gaps : nullptr, &outcome);
     if (!touched.empty() && !outcome.difference) {

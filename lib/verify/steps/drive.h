@@ -45,10 +45,12 @@ class Runner {
   const exec::Program& program() const { return *program_; }
   exec::Session& session() { return *session_; }
   int32_t TypeOf(const std::string& value) const;  // a TensorProto::DataType
-  // Whether the declared type allows axis 0 of an output of this shape to be the batch: it is not
-  // declared as a constant, or the batch is fixed. fixed_batch: nullopt if the batch is dynamic.
-  bool MayHaveBatch(const std::string& output, const exec::Shape& shape,
-                    std::optional<int64_t> fixed_batch) const;
+  // Returns the axis of sequences of an output that had these shapes in steps of `batch` sequences:
+  // the first that has as many elements in all of them, or axis 0, which may have several rows for
+  // each sequence; -1 if that is declared as a constant although the batch is dynamic
+  // (`fixed_batch` is nullopt), or if the shapes are not those that are declared.
+  int SequenceAxis(const std::string& output, absl::Span<const exec::Shape> shapes, int64_t batch,
+                   std::optional<int64_t> fixed_batch) const;
 
  private:
   std::shared_ptr<const exec::Program> program_;
@@ -192,6 +194,9 @@ class Driver {
     const exec::Fetches& after;
     const OracleStep* oracle;  // bounds of `after`; null: the oracle did not run the step
     const std::string& plan;
+    // The axis of sequences of each output, as far as steps so far have told it. Extents alone do
+    // not where a step has as many tokens as sequences.
+    std::map<std::string, int>* sequence_axes;
   };
   // The part of an output of the converted model that is compared.
   struct Spot {
@@ -220,8 +225,9 @@ class Driver {
   // Returns which of the step's new tokens are padding tokens between a sequence's prompt and its
   // answer, as [begin, end); [0, 0) unless precondition KV303 says that their rows may differ.
   std::pair<int64_t, int64_t> UnjudgedPads(const StepSpec& step, int sequence) const;
+  // `axis`: where the new tokens are; -1: the output has none.
   void CompareTokens(const Given& given, const Bounded& want, const Bounded& got,
-                     const std::string& name, const Spot& spot, Outcome* outcome) const;
+                     const std::string& name, int axis, const Spot& spot, Outcome* outcome) const;
   void Judge(const Given& given, const Bounded& want, const Bounded& got, const std::string& name,
              const Spot& spot, Outcome* outcome) const;
   // Writes the distance of `got` from `want` into `gap`, at the sequences of `batch` and from

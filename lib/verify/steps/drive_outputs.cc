@@ -9,30 +9,68 @@
 namespace kvlift {
 namespace {
 
-// Returns the rows of a group of one sequence, of a tensor whose axis 0 has one or several rows for
-// each sequence. A group of the whole batch, or an axis 0 that is not a batch, gives a copy.
-exec::Tensor SequencesOf(const exec::View& whole, const std::vector<int>& group, int64_t batch) {
-  if (whole.shape.empty() || static_cast<int64_t>(group.size()) == batch ||
-      whole.shape[0] % batch != 0) {
+// Where the sequences and the new tokens of a step are in an output; -1: on no axis.
+struct OutputAxes {
+  int sequences = -1, tokens = -1;
+};
+
+// Returns the axes of an output that is `whole` for a step of `batch` sequences, and `part` for
+// `members` of them. An axis of sequences has one or several rows for each; `known` is the one that
+// earlier steps told, -1 if they did not, and is set where this step tells it.
+OutputAxes AxesOf(const exec::Shape& part, int64_t members, const exec::Shape& whole,
+                  const StepSpec& step, int* known) {
+  OutputAxes axes;
+  const int64_t batch = step.batch();
+  const auto rank = static_cast<int>(whole.size());
+  std::vector<int> candidates;
+  for (int k = 0; k < rank && part.size() == whole.size(); ++k) {
+    const bool fits = members == batch ? whole[k] == batch
+                                       : part[k] != whole[k] && whole[k] % batch == 0 &&
+                                             part[k] == whole[k] / batch * members;
+    if (fits) candidates.push_back(k);
+  }
+  if (candidates.size() == 1 && batch > 1) *known = candidates[0];
+  const bool goes = std::find(candidates.begin(), candidates.end(), *known) != candidates.end();
+  if (goes) {
+    axes.sequences = *known;
+  } else if (!candidates.empty()) {
+    axes.sequences = candidates[0];
+  } else if (rank > 0 && whole[0] % batch == 0 && part == whole) {
+    axes.sequences = 0;
+  }
+  const int behind = axes.sequences + 1;
+  if (behind < rank && behind > 0 && whole[behind] == step.new_tokens) {
+    axes.tokens = behind;
+  } else if (axes.sequences == 1 && whole[0] == step.new_tokens) {
+    axes.tokens = 0;
+  }
+  return axes;
+}
+
+// Returns the rows of a group of one sequence. A group of the whole batch, or a tensor without an
+// axis of sequences, gives a copy.
+exec::Tensor SequencesOf(const exec::View& whole, int axis, const std::vector<int>& group,
+                         int64_t batch) {
+  if (axis < 0 || static_cast<int64_t>(group.size()) == batch) {
     exec::Tensor copy(whole.type, whole.shape);
     std::copy_n(whole.data, std::max<int64_t>(0, whole.bytes()), copy.data());
     return copy;
   }
-  const int64_t rows = whole.shape[0] / batch;
-  return Part(whole, 0, group[0] * rows, (group[0] + 1) * rows);
+  const int64_t rows = whole.shape[axis] / batch;
+  return Part(whole, axis, group[0] * rows, (group[0] + 1) * rows);
 }
 
-Bounded SequencesOf(const Bounded& whole, const std::vector<int>& group, int64_t batch) {
-  Bounded part{SequencesOf(whole.value.view(), group, batch), {}};
-  if (!whole.bound.empty()) part.bound = SequencesOf(whole.bound.view(), group, batch);
+Bounded SequencesOf(const Bounded& whole, int axis, const std::vector<int>& group, int64_t batch) {
+  Bounded part{SequencesOf(whole.value.view(), axis, group, batch), {}};
+  if (!whole.bound.empty()) part.bound = SequencesOf(whole.bound.view(), axis, group, batch);
   return part;
 }
 
-// Returns the box of one sequence's rows of axis 0; an axis 0 that is not a batch gives all.
-std::vector<Range> RowsOf(const exec::Shape& shape, int sequence, int64_t batch) {
-  if (shape.empty() || batch == 1 || shape[0] % batch != 0) return {};
-  const int64_t rows = shape[0] / batch;
-  return {{0, sequence * rows, (sequence + 1) * rows}};
+// Returns the box of one sequence's rows; a tensor without an axis of sequences gives all.
+std::vector<Range> RowsOf(const exec::Shape& shape, int axis, int sequence, int64_t batch) {
+  if (axis < 0 || batch == 1) return {};
+  const int64_t rows = shape[axis] / batch;
+  return {{axis, sequence * rows, (sequence + 1) * rows}};
 }
 
 }  // namespace
@@ -92,7 +130,8 @@ std::pair<int64_t, int64_t> Driver::UnjudgedPads(const StepSpec& step, int seque
 
 // Compares the real tokens of one sequence in a step with padding tokens.
 void Driver::CompareTokens(const Given& given, const Bounded& want, const Bounded& got,
-                           const std::string& name, const Spot& spot, Outcome* outcome) const {
+                           const std::string& name, int axis, const Spot& spot,
+                           Outcome* outcome) const {
   const StepSpec& step = given.step;
   const int sequence = spot.sequence;
   const int64_t left = step.pads.empty() ? 0 : step.pads[sequence] - step.past[sequence];
@@ -100,20 +139,20 @@ void Driver::CompareTokens(const Given& given, const Bounded& want, const Bounde
   const int64_t end = step.real_of(sequence);
   if (first >= end) return;
   // An output without an axis of tokens belongs to the last token, which may be padding.
-  const exec::Shape &mine = got.value.shape(), &theirs = want.value.shape();
-  if (mine.size() < 2 || mine[1] != step.new_tokens) {
+  const exec::Shape& theirs = want.value.shape();
+  if (axis < 0) {
     if (end == step.new_tokens && first == 0) Judge(given, want, got, name, spot, outcome);
     return;
   }
-  if (theirs.size() < 2 || theirs[1] < end) {
+  if (static_cast<int>(theirs.size()) <= axis || theirs[axis] < end) {
     return Judge(given, want, got, name, spot, outcome);
   }
   const auto [pads, behind] = UnjudgedPads(step, sequence);
   const auto judge = [&](int64_t from, int64_t to) {
     if (from >= to) return;
     Spot tokens = spot;
-    tokens.box.push_back({1, from, to});
-    Judge(given, Part(want, 1, from, to), Part(got, 1, from, to), name, tokens, outcome);
+    tokens.box.push_back({axis, from, to});
+    Judge(given, Part(want, axis, from, to), Part(got, axis, from, to), name, tokens, outcome);
   };
   if (pads >= behind) return judge(first, end);
   judge(first, std::min(pads, end));
@@ -130,13 +169,17 @@ void Driver::CompareOutputs(const Given& given, Outcome* outcome) const {
     for (size_t g = 0; g < source.groups.size(); ++g) {
       const std::vector<int>& group = source.groups[g];
       const Bounded want = Theirs(given, g, theirs);
-      // An output that is as large for a group as for all sequences has no batch axis.
-      const bool shared = want.value.shape() == all.value.shape();
-      const Bounded got = shared ? all : SequencesOf(all, group, step.batch());
+      const exec::Shape& whole = all.value.shape();
+      const auto members = static_cast<int64_t>(group.size());
+      int* const known = &given.sequence_axes->try_emplace(output.name, -1).first->second;
+      const OutputAxes axes = AxesOf(want.value.shape(), members, whole, step, known);
+      // An output that is as large for a group as for all sequences has no axis of sequences.
       const bool alone = source.groups.size() > 1;
+      const bool shared = want.value.shape() == whole;
+      const Bounded got = shared ? all : SequencesOf(all, axes.sequences, group, step.batch());
       const auto spot_of = [&](int b) {
-        return Spot{
-            b, shared && alone ? std::vector<Range>() : RowsOf(all.value.shape(), b, step.batch())};
+        return Spot{b, shared && alone ? std::vector<Range>()
+                                       : RowsOf(whole, axes.sequences, b, step.batch())};
       };
       const auto unjudged = [&](int b) {
         const auto [pads, behind] = UnjudgedPads(step, b);
@@ -147,11 +190,11 @@ void Driver::CompareOutputs(const Given& given, Outcome* outcome) const {
         Judge(given, want, got, output.name, alone ? spot_of(group[0]) : Spot(), outcome);
         continue;
       }
-      const auto members = static_cast<int64_t>(group.size());
       for (size_t k = 0; k < group.size(); ++k) {
         const std::vector<int> one = {static_cast<int>(k)};
-        CompareTokens(given, SequencesOf(want, one, members), SequencesOf(got, one, members),
-                      output.name, spot_of(group[k]), outcome);
+        CompareTokens(given, SequencesOf(want, axes.sequences, one, members),
+                      SequencesOf(got, axes.sequences, one, members), output.name, axes.tokens,
+                      spot_of(group[k]), outcome);
       }
     }
   }
