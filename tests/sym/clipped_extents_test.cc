@@ -1,7 +1,7 @@
 // LIBS: sym
 // SRCS: support/expr_eval.cc
 // Extents that end where a table ends: what is left of them within a bound is equal to them there.
-#include "sym/forms/clipped_extents.h"
+#include "sym/expr/clipped_extents.h"
 
 #include <random>
 #include <string>

@@ -15,8 +15,8 @@
 #include "absl/types/span.h"
 #include "ir/declared_sizes.h"
 #include "ir/graph.h"
+#include "sym/expr/clipped_extents.h"
 #include "sym/expr/expr.h"
-#include "sym/forms/clipped_extents.h"
 #include "sym/forms/forms.h"
 #include "sym/forms/ranges.h"
 

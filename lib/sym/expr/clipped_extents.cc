@@ -1,4 +1,4 @@
-#include "sym/forms/clipped_extents.h"
+#include "sym/expr/clipped_extents.h"
 
 #include <algorithm>
 
