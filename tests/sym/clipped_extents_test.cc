@@ -67,6 +67,8 @@ TEST_F(ClippedExtentsTest, NeedTheTableWhereTheyHaveToBeEqual) {
             AtMost(t_, 8));
   EXPECT_EQ(ClippedExtents(none).BoundOfEqual(s_, p_), nullptr);
   EXPECT_EQ(ClippedExtents(none).BoundOfEqual(Rows(8), p_), nullptr);
+  const Expr at_least_one = pool_.Max(Int(1), s_, Facts{});
+  EXPECT_EQ(ClippedExtents(none).BoundOfEqual(at_least_one, s_), pool_.Le(Int(1), s_, Facts{}));
 }
 
 // Draws expressions of minimums, maximums, differences and branches.

@@ -46,7 +46,8 @@ Expr ClippedExtents::BoundOfBroadcast(Expr x, Expr y) {
   if (x->kind() != Kind::kSelect || y->kind() == Kind::kInteger) return nullptr;
   for (const Expr most : x->args().subspan(1)) {
     if (most->kind() != Kind::kInteger || most->value() < 2) continue;
-    if (pool_.Min(most, y, Facts{}) != x) continue;
+    // Which branch stands for y == c depends on the order of the operands.
+    if (pool_.Min(most, y, Facts{}) != x && pool_.Min(y, most, Facts{}) != x) continue;
     const Expr bound = pool_.Le(y, most, Facts{});
     const bool known = std::find(taken_.begin(), taken_.end(), bound) != taken_.end();
     return known || bound->kind() != Kind::kLe ? nullptr : bound;
@@ -59,12 +60,13 @@ Expr ClippedExtents::BoundOfEqual(Expr a, Expr b) {
   AddConditions(a, &conditions);
   AddConditions(b, &conditions);
   for (const Expr condition : conditions) {
-    const Expr bound =
-        pool_.Le(pool_.Integer(0), condition->args()[0], Facts{});  // of g <= 0, the other side
-    ClippedExtents bounded(*this);
-    bounded.Take(bound);
-    if (bounded.taken_.size() == taken_.size()) continue;
-    if (bounded.Simplified(a) == bounded.Simplified(b)) return bound;
+    const Expr opposite = pool_.Le(pool_.Integer(0), condition->args()[0], Facts{});
+    for (const Expr bound : {opposite, condition}) {
+      ClippedExtents bounded(*this);
+      bounded.Take(bound);
+      if (bounded.taken_.size() == taken_.size()) continue;
+      if (bounded.Simplified(a) == bounded.Simplified(b)) return bound;
+    }
   }
   return nullptr;
 }

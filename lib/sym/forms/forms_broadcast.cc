@@ -186,7 +186,10 @@ void OpContext::TakeBounds(absl::Span<const Shape* const> shapes) {
 }
 
 bool OpContext::IsThisOrOne(Expr x, Expr y) {
-  return x->kind() == Kind::kSelect && x == pool().Max(pool().Integer(1), y, Facts{});
+  // Which branch stands for y == 1 depends on the order of the operands.
+  const Expr one = pool().Integer(1);
+  return x->kind() == Kind::kSelect &&
+         (x == pool().Max(one, y, Facts{}) || x == pool().Max(y, one, Facts{}));
 }
 
 std::optional<Shape> OpContext::Broadcast(absl::Span<const Shape* const> shapes) {
