@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "onnxio/bytes/contents.h"
 #include "rewrite/convert/describe_steps.h"
+#include "rewrite/convert/layer_caches.h"
 #include "rewrite/emit/emit_plan.h"
 #include "rewrite/emit/io_names.h"
 #include "rewrite/emit/manifest_of.h"
@@ -78,6 +79,30 @@ void NameSource(const Normalised& normalised, Inspection* inspection) {
   for (Finding& miss : inspection->near_misses) normalised.NameSource(&miss.nodes);
 }
 
+// Returns how many attentions the plan converts.
+size_t ReplacedBy(const ConversionPlan& plan) {
+  size_t count = 0;
+  for (size_t k = 0; k < plan.attention.size() && !plan.refusal; ++k) {
+    count += plan.replaced(k) != nullptr;
+  }
+  return count;
+}
+
+// Gives each layer of a tensor caches of its own where more attentions can be converted then.
+absl::Status PreferLayersApart(RuleTable rules, const ConvertOptions& options, Analysis* a) {
+  const ResolvedOptions resolved(options);
+  if (resolved.cache_tensors == CacheTensors::kPacked) return absl::OkStatus();
+  const auto tensors = internal::LayeredTensors(*a);
+  if (tensors.empty()) return absl::OkStatus();
+  KV_ASSIGN_OR_RETURN(Analysis apart, internal::TakeLayersApart(*a, tensors));
+  KV_RETURN_IF_ERROR(Recognise(rules, options, &apart));
+  if (apart.updates.empty() || FirstReason(apart) != nullptr) return absl::OkStatus();
+  if (ReplacedBy(MakePlan(apart, resolved)) > ReplacedBy(MakePlan(*a, resolved))) {
+    *a = std::move(apart);
+  }
+  return absl::OkStatus();
+}
+
 Inspection ReportFor(const Model& model, Analysis& a) {
   Inspection inspection = Report(a);
   inspection.nodes = model.proto->graph().node_size();
@@ -89,6 +114,7 @@ Inspection ReportFor(const Model& model, Analysis& a) {
 
 absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules) {
   KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
+  if (!a.not_raised) KV_RETURN_IF_ERROR(PreferLayersApart(rules, ConvertOptions(), &a));
   Inspection inspection = ReportFor(model, a);
   // A plan finds what the rules do not: other readers, and positions that cannot be derived.
   if (!a.updates.empty() && FirstReason(a) == nullptr) {
@@ -172,6 +198,7 @@ absl::StatusOr<Conversion> ConvertLowered(const Model& model, const ConvertOptio
     return a.not_raised ? std::move(result) : Stopped(std::move(result));
   }
   KV_RETURN_IF_ERROR(Recognise(rules, options, &a));
+  KV_RETURN_IF_ERROR(PreferLayersApart(rules, options, &a));
   result.inspection = ReportFor(model, a);
   KV_RETURN_IF_ERROR(trace.Take([&] { return DescribeRecognised(a, result.inspection); }));
   if (std::all_of(a.caches.begin(), a.caches.end(), IsConvertedAlready)) {
