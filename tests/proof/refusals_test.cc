@@ -93,5 +93,31 @@ TEST(Lookups, MorePlacesThanTheSourceLooksUpAreNotInside) {
   EXPECT_NE(with("number_1", "row = Slice (found, at_0, n, at_0)\n"), "");
 }
 
+// The source scales by a number of rows, and the conversion by S.
+std::string ScaledByRows(const std::string& rows) {
+  return Unproved(
+      ProofOfPair(kCase,
+                  {{kConstantsOfSource, std::string(kConstantsOfSource) +
+                                            " int64[1] at_0 = {0}, int64[1] at_1 = {1},"
+                                            " int64[1] at_2 = {2}, int64[1] at_3 = {3},"},
+                   {kLastOfSource, "q_dims = Shape(q) tokens = Slice(q_dims, at_1, at_2)\n" + rows +
+                                       " factor = Cast<to = 1>(count)\n"
+                                       "y0 = Reshape(context4, y_shape) y = Mul(y0, factor)"}},
+                  {{kLast,
+                    "factor = Cast <to: int = 1> (\"/kvlift/shared/S\")\n"
+                    "y0 = Reshape (context4, y_shape)\ny = Mul (y0, factor)"}}));
+}
+
+// A Slice of the past has S rows only where S <= P, which the first step does not keep.
+TEST(Bounds, TheFirstStepKeepsThem) {
+  EXPECT_EQ(ScaledByRows("count = Identity(tokens)"), "");
+  EXPECT_NE(ScaledByRows("part = Slice(past_k, at_0, tokens, at_2) part_dims = Shape(part)"
+                         " count = Slice(part_dims, at_2, at_3)"),
+            "");
+  EXPECT_EQ(ScaledByRows("part = Slice(present_k, at_0, tokens, at_2) part_dims = Shape(part)"
+                         " count = Slice(part_dims, at_2, at_3)"),
+            "");
+}
+
 }  // namespace
 }  // namespace kvlift

@@ -131,6 +131,8 @@ absl::Status ReadOptions(const Entries& entries, ConvertOptions* options) {
   if (const auto it = entries.find("max_seq_len"); it != entries.end()) {
     options->max_seq_len = std::stoll(it->second);
   }
+  if (const auto it = entries.find("only"); it != entries.end()) options->only = {it->second};
+  if (const auto it = entries.find("skip"); it != entries.end()) options->skip = {it->second};
   return absl::OkStatus();
 }
 
@@ -197,10 +199,10 @@ absl::StatusOr<TextCase> ParseCase(const std::string& path, const std::string& t
       Entries entries,
       ReadEntries(
           sections["case"],
-          {"rule",          "base",     "target",  "max_seq_len",    "control",       "mask",
-           "read",          "padding",  "mode",    "layout",         "cache_tensors", "io_names",
-           "rotary",        "rounding", "window",  "quantize_cache", "sees",          "uniform",
-           "preconditions", "form",     "unproved"}));
+          {"rule",          "base",     "only",          "skip",     "target",  "max_seq_len",
+           "control",       "mask",     "read",          "padding",  "mode",    "layout",
+           "cache_tensors", "io_names", "rotary",        "rounding", "window",  "quantize_cache",
+           "sees",          "uniform",  "preconditions", "form",     "unproved"}));
   TextCase c;
   c.path = path;
   c.name = std::filesystem::path(path).stem().string();

@@ -67,6 +67,9 @@ TEST_F(ClippedExtentsTest, NeedTheTableWhereTheyHaveToBeEqual) {
             AtMost(t_, 8));
   EXPECT_EQ(ClippedExtents(none).BoundOfEqual(s_, p_), nullptr);
   EXPECT_EQ(ClippedExtents(none).BoundOfEqual(Rows(8), p_), nullptr);
+  // A bound that is enough, and not needed, excludes sizes at which they are equal.
+  const Expr one = Int(1), most = pool_.Max(one, Min(8, p_), Facts{});
+  EXPECT_EQ(ClippedExtents(none).BoundOfEqual(pool_.Max(one, p_, Facts{}), most), AtMost(p_, 8));
   const Expr at_least_one = pool_.Max(Int(1), s_, Facts{});
   EXPECT_EQ(ClippedExtents(none).BoundOfEqual(at_least_one, s_), pool_.Le(Int(1), s_, Facts{}));
 }

@@ -56,31 +56,49 @@ sym::SizeNames RowNamesOf(std::string_view signature, std::string_view body) {
   return sym::RowNamesOf(m.forms());
 }
 
-// Statements that read rows 0 to n - 1 of the mask, n being the first extent of `of`.
-std::string RowsOfMask(const std::string& of) {
+// Statements that read rows 0 to n - 1 of the mask as another type, n being the first extent of
+// `of`.
+std::string RowsOfMask(const std::string& of, int to = onnx::TensorProto::BOOL) {
   return "zero = Constant <value_int = 0> ()\none = Constant <value_int = 1> ()\n"
          "dims = Shape (" +
          of +
          ")\nn = Gather <axis = 0> (dims, zero)\nrows = Range (zero, n, one)\n"
-         "y = Gather <axis = 0> (mask, rows)";
+         "own = Gather <axis = 0> (mask, rows)\ny = Cast <to = " +
+         std::to_string(to) + "> (own)";
 }
 
 TEST(RowNames, AreTheBatchsWhereOneRowIsReadForEachSequence) {
-  EXPECT_EQ(RowNamesOf("(float[B,S,4] x, int64[X,24] mask) => (int64[N,24] y)", RowsOfMask("x")),
+  EXPECT_EQ(RowNamesOf("(float[B,S,4] x, int64[X,24] mask) => (bool[N,24] y)", RowsOfMask("x")),
             (sym::SizeNames{{"X", "B"}}));
 }
 
 // A mask with a row for each query may have rows for more queries than a step has.
 TEST(RowNames, AreNotThoseOfTheTokens) {
-  EXPECT_TRUE(RowNamesOf("(float[B,S,4] x, int64[S] places, int64[X,24] mask) => (int64[N,24] y)",
+  EXPECT_TRUE(RowNamesOf("(float[B,S,4] x, int64[S] places, int64[X,24] mask) => (bool[N,24] y)",
                          RowsOfMask("places"))
+                  .empty());
+}
+
+// The sum of all tags is another one than that of the tags of as many rows as sequences.
+TEST(RowNames, AreNotThoseOfNumbers) {
+  EXPECT_TRUE(RowNamesOf("(float[B,S,4] x, int64[X,24] mask) => (float[N,24] y)",
+                         RowsOfMask("x", onnx::TensorProto::FLOAT))
+                  .empty());
+}
+
+// Tokens of several sequences may stand in the rows of a matrix.
+TEST(RowNames, AreNotThoseOfTokensInOneRow) {
+  EXPECT_TRUE(RowNamesOf("(float[B,2,4] past, float[L,16] q) => (float[B,S,4,4] y)",
+                         "n = Shape <start = 0, end = 1> (past)\n"
+                         "rest = Constant <value_ints = [-1, 4, 4]> ()\n"
+                         "shape = Concat <axis = 0> (n, rest)\n y = Reshape (q, shape)")
                   .empty());
 }
 
 // A table may have more rows than there are sequences.
 TEST(RowNames, AreNotThoseOfRealNumbers) {
   EXPECT_TRUE(
-      RowNamesOf("(float[B,S,4] x, float[X,24] mask) => (float[N,24] y)", RowsOfMask("x")).empty());
+      RowNamesOf("(float[B,S,4] x, float[X,24] mask) => (bool[N,24] y)", RowsOfMask("x")).empty());
 }
 
 TEST(EqualNames, ReplaceNamesAtInputs) {

@@ -156,6 +156,17 @@ TEST(TrustTest, Row03ValidLengthOfAtMostFourHundred) {
                            "int64[1] one = {1}", "int64[1] most = {400}, int64[1] one = {1}")));
 }
 
+// The source also runs with one row of the bias for all sequences, which no plan feeds.
+TEST(TrustTest, RowsThatAreFedAsSequencesAreInTheLedger) {
+  const auto named_apart = [](const std::string& model) {
+    return absl::StrReplaceAll(model, {{"float[B,1,S,T] bias", "float[L,1,S,T] bias"}});
+  };
+  const VerifyReport report = Judge(named_apart(Before()), named_apart(After()));
+  EXPECT_TRUE(Accepts(report.verdict, Accept::kTested)) << Plans(report);
+  EXPECT_TRUE(report.assumptions.Has(AssumptionKind::kDimension, "bias"));
+  EXPECT_FALSE(Judge(Before(), After()).assumptions.Has(AssumptionKind::kDimension, "bias"));
+}
+
 TEST(TrustTest, Row11CapacityIsRead) {
   Manifest relation = Relation();
   relation.capacity_value = 32;

@@ -44,7 +44,7 @@ Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
   FindSizesOfSteps(relation);
   FindEqualExtents(relation, claims);
   FindDeclaredExtents(relation);
-  FindUnmet();
+  FindUnmet(steps);
 }
 
 void Correspondence::AddPast(const ManifestCache& cache) {

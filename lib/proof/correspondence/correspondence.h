@@ -170,7 +170,8 @@ class Correspondence {
   bool IsFree(const sym::DimSymbol& name) const;
   void TakeAsMet(sym::Expr condition, const std::string& text, bool broadcast);
   void RefuseUnlessMet(sym::Expr part, const std::string& text);
-  void FindUnmet();
+  void FindUnmet(const SourceCase& steps);
+  void FindUnmetByFirstStep(const SourceCase& steps);
   const std::vector<sym::Expr>& FitParts() const;
   void FindExactQuotients();
   sym::Expr Fitted(sym::Expr e, const sym::Facts& facts) const;

@@ -249,10 +249,30 @@ void Correspondence::TakeAsMet(Expr condition, const std::string& text, bool bro
 // B, P and S are free. If a condition requires expressions of them to be equal, the operator really
 // broadcasts, and the forms hold for a few steps only. A size that depends on data is checked by
 // the operator, unless the operator broadcasts and either size is 1.
-void Correspondence::FindUnmet() {
+void Correspondence::FindUnmet(const SourceCase& steps) {
   for (const auto& [condition, text, broadcast] : conditions_) {
     for (Expr part : sym::ConjunctsOf(Normal(condition, Facts{}))) {
       if (broadcast || sym::LoadsOf(part).empty()) RefuseUnlessMet(part, text);
+    }
+  }
+  if (steps.window == SourceCase::Window::kNone) FindUnmetByFirstStep(steps);
+}
+
+// A bound that P and S alone decide, such as S <= P, restricts the steps as well if the first step
+// does not keep it.
+void Correspondence::FindUnmetByFirstStep(const SourceCase& steps) {
+  sym::Pool& pool = forms_.pool();
+  sym::Pool::Substitution first;
+  const int64_t past = steps.past == SourceCase::Past::kSome ? 1 : 0;
+  first.dims[sym::DimSymbol::Internal(kPast)] = pool.Integer(past);
+  if (new_ != nullptr && new_->kind() == Kind::kDim) first.dims[new_->dim()] = pool.Integer(1);
+  for (const sym::FormAssumption& assumption : forms_.assumptions()) {
+    if (pair_.IsInAfter(assumption.node)) continue;
+    if (assumption.reason != sym::AssumptionReason::kInside) continue;
+    if (assumption.predicate->has_index()) continue;
+    for (Expr part : sym::ConjunctsOf(Normal(assumption.predicate, Facts{}))) {
+      const bool kept = !pool.Substitute(part, first, Facts{})->is_integer(0);
+      if (!kept) RefuseUnlessMet(part, assumption.text);
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "base/escape.h"
 #include "base/status.h"
 #include "fmt/format.h"
@@ -88,7 +89,15 @@ size_t ReplacedBy(const ConversionPlan& plan) {
   return count;
 }
 
-// Gives each layer of a tensor caches of its own where more attentions can be converted then.
+// Returns true if --only or --skip leaves a cache as it is.
+bool LeavesAny(const Analysis& a) {
+  return absl::c_any_of(a.caches, [](const AnalysedCache& cache) {
+    return cache.reason && cache.reason->cause == StayCause::kLeftByOption;
+  });
+}
+
+// Gives each layer of a tensor caches of its own where more attentions can be converted then, or
+// where --skip names single layers.
 absl::Status PreferLayersApart(RuleTable rules, const ConvertOptions& options, Analysis* a) {
   const ResolvedOptions resolved(options);
   if (resolved.cache_tensors == CacheTensors::kPacked) return absl::OkStatus();
@@ -97,7 +106,8 @@ absl::Status PreferLayersApart(RuleTable rules, const ConvertOptions& options, A
   KV_ASSIGN_OR_RETURN(Analysis apart, internal::TakeLayersApart(*a, tensors));
   KV_RETURN_IF_ERROR(Recognise(rules, options, &apart));
   if (apart.updates.empty() || FirstReason(apart) != nullptr) return absl::OkStatus();
-  if (ReplacedBy(MakePlan(apart, resolved)) > ReplacedBy(MakePlan(*a, resolved))) {
+  const bool names_layers = LeavesAny(apart) && !LeavesAny(*a);
+  if (names_layers || ReplacedBy(MakePlan(apart, resolved)) > ReplacedBy(MakePlan(*a, resolved))) {
     *a = std::move(apart);
   }
   return absl::OkStatus();

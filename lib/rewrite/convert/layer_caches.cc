@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/status.h"
 #include "fmt/format.h"
@@ -31,8 +32,10 @@ std::vector<int> PackedAxes(const std::string& layout) {
 class LayerSplitter {
  public:
   explicit LayerSplitter(const Analysis& analysis)
-      : analysis_(analysis), model_(analysis.graph->model()), builder_(*analysis.graph) {
-    for (ValueId v = 0; v < analysis.graph->num_values(); ++v) taken_.insert(Name(v));
+      : analysis_(analysis),
+        model_(analysis.graph->model()),
+        builder_(*analysis.graph),
+        taken_(TakenNames(*analysis.graph)) {
     split_.normalised = analysis.normalised;
   }
 
@@ -56,13 +59,6 @@ class LayerSplitter {
   }
 
  private:
-  const std::string& Name(ValueId v) const { return analysis_.graph->name(v); }
-
-  std::string Free(std::string name) {
-    while (!taken_.insert(name).second) name += "_";
-    return name;
-  }
-
   void Split(const LayeredTensor& tensor) {
     std::vector<int64_t> at(tensor.axes.size(), 0);
     std::vector<ValueInfoProto> pasts, presents;
@@ -103,7 +99,7 @@ class LayerSplitter {
   ValueInfoProto PartOf(const Values& values, const LayeredTensor& tensor, const std::string& name,
                         const std::string& suffix) {
     ValueInfoProto part;
-    part.set_name(Free(name + suffix));
+    part.set_name(FreeName(name + suffix, &taken_));
     const auto whole = std::find_if(values.begin(), values.end(),
                                     [&](const ValueInfoProto& v) { return v.name() == name; });
     const auto& type = whole->type().tensor_type();
@@ -197,7 +193,12 @@ std::vector<LayeredTensor> LayeredTensors(const Analysis& a) {
              UpdateDependsOn(*a.graph, update, attention.site->node);
     };
     const std::vector<int> axes = PackedAxes(update.layout);
-    if (axes.empty() || std::none_of(a.attention.begin(), a.attention.end(), waits)) continue;
+    const bool has_default =
+        absl::c_any_of(a.graph->proto().initializer(), [&](const onnx::TensorProto& tensor) {
+          return tensor.name() == a.graph->name(update.pair.past);
+        });
+    if (has_default || axes.empty() || std::none_of(a.attention.begin(), a.attention.end(), waits))
+      continue;
     const std::string &past = a.graph->name(update.pair.past),
                       &present = a.graph->name(update.pair.present);
     LayeredTensor tensor{

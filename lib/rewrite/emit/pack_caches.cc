@@ -43,8 +43,11 @@ struct Pack {
 class Packer {
  public:
   Packer(const Graph& graph, Emission* emission)
-      : graph_(graph), emission_(*emission), manifest_(emission->manifest), builder_(graph) {
-    for (ValueId v = 0; v < graph.num_values(); ++v) taken_.insert(graph.name(v));
+      : graph_(graph),
+        emission_(*emission),
+        manifest_(emission->manifest),
+        builder_(graph),
+        taken_(TakenNames(graph)) {
     for (size_t k = 0; k < manifest_.caches.size(); ++k) {
       const ManifestCache& cache = manifest_.caches[k];
       const std::vector<Select>& select = cache.source.select;
@@ -77,11 +80,6 @@ class Packer {
   }
 
  private:
-  std::string Free(std::string name) {
-    while (!taken_.insert(name).second) name += "_";
-    return name;
-  }
-
   // A number of rows as an int64 [1] value; `known` is set if the capacity is a constant.
   struct Rows {
     std::optional<int64_t> known;
@@ -98,8 +96,8 @@ class Packer {
   }
 
   void Emit(const std::string& source, Pack* pack) {
-    pack->past = Free(source);
-    pack->present = Free(pack->first().source.output);
+    pack->past = FreeName(source, &taken_);
+    pack->present = FreeName(pack->first().source.output, &taken_);
     builder_.set_scope("packed");
     Declare(*pack);
     capacity_ = CapacityOf(*pack);

@@ -46,8 +46,12 @@ class Quantizer {
  public:
   Quantizer(const CacheQuantization& how, const ScaleRules& rules, const Graph& graph,
             Emission* emission)
-      : how_(how), rules_(rules), graph_(graph), emission_(*emission), builder_(graph) {
-    for (ValueId v = 0; v < graph.num_values(); ++v) taken_.insert(graph.name(v));
+      : how_(how),
+        rules_(rules),
+        graph_(graph),
+        emission_(*emission),
+        builder_(graph),
+        taken_(TakenNames(graph)) {
     for (size_t k = 0; k < emission_.caches.size(); ++k) {
       Store& store = stores_.emplace_back();
       store.cache = &emission_.manifest.caches[k];

@@ -35,8 +35,8 @@ std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ResolvedOptions
   return std::nullopt;
 }
 
-// Refuses a growing cache whose axis of sequences is none: its extent is a number that no input or output
-// has besides the caches, such as the layers of [L, N, P, D] beside tokens of one sequence.
+// Refuses a growing cache whose axis of sequences is none: its extent is a number that no input or
+// output has besides the caches, such as the layers of [L, N, P, D] beside tokens of one sequence.
 std::optional<Finding> HasNoSequences(const Analysis& a) {
   absl::flat_hash_set<ValueId> caches;
   for (const AnalysedCache& cache : a.caches) {
@@ -57,11 +57,12 @@ std::optional<Finding> HasNoSequences(const Analysis& a) {
     const Expr extent = a.forms->Of(update.pair.past).shape[axis];
     const bool number = extent->kind() == sym::Kind::kInteger && extent->value() > 1;
     if (!number || extents.contains(extent)) continue;
-    return MakeFinding("KV217",
-                       fmt::format("needs an axis of sequences, found {} on axis {} of {}, which no "
-                                   "other input or output has",
-                                   extent->value(), axis, a.graph->name(update.pair.past)),
-                       *a.graph, {update.node}, {update.pair.past});
+    return MakeFinding(
+        "KV217",
+        fmt::format("needs an axis of sequences, found {} on axis {} of {}, which no "
+                    "other input or output has",
+                    extent->value(), axis, a.graph->name(update.pair.past)),
+        *a.graph, {update.node}, {update.pair.past});
   }
   return std::nullopt;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
+#include "ir/node_builder.h"
 
 namespace kvlift::internal {
 namespace {
@@ -133,11 +134,6 @@ class Surveyor {
   SharedExtents& extents_ = out_.extents;
 };
 
-std::string FreeName(const Graph& graph, std::string name) {
-  while (graph.Find(name) != kNoValue) name += "_";
-  return name;
-}
-
 }  // namespace
 
 FoundExtents FindSharedExtents(const Analysis& a, const std::vector<PlannedCache>& caches) {
@@ -209,11 +205,12 @@ std::variant<PlannedIndex, Finding> JudgeIndex(const PlanBasis& s) {
                        s.graph, {node});
   }
   IndexInputs inputs;
-  inputs.write_indices = FreeName(s.graph, "write_indices");
+  auto taken = TakenNames(s.graph);
+  inputs.write_indices = FreeName("write_indices", &taken);
   if (s.options.target == Target::kGenaiStatic) {
-    inputs.nonpad_kv_seqlen = FreeName(s.graph, "nonpad_kv_seqlen");
+    inputs.nonpad_kv_seqlen = FreeName("nonpad_kv_seqlen", &taken);
   }
-  if (s.options.tree_mask) inputs.tree_mask = FreeName(s.graph, "tree_mask");
+  if (s.options.tree_mask) inputs.tree_mask = FreeName("tree_mask", &taken);
   return PlannedIndex(std::move(inputs));
 }
 

@@ -98,7 +98,6 @@ class Unpacker {
                            int64_t heads);
   std::string TypeMisfit(const Packed& packed, NodeId n, const Settings& s);
   void Refuse(const Packed& packed, const Reason& reason);
-  std::string Free(std::string name);
 
   // The names of a layer's past and present.
   struct Part {

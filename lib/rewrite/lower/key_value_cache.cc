@@ -37,16 +37,11 @@ absl::Status Unpacker::Run() {
   if (packed_.empty()) return absl::OkStatus();
   const Settings first(graph_.node(packed_.front().nodes.front()));
   result_.unpacked.group = first.group;
-  for (ValueId v = 0; v < graph_.num_values(); ++v) taken_.insert(graph_.name(v));
+  taken_ = TakenNames(graph_);
   for (const Packed& packed : packed_) Declare(packed);
   KV_RETURN_IF_ERROR(one_.Define(builder_, &result_));
   Write();
   return absl::OkStatus();
-}
-
-std::string Unpacker::Free(std::string name) {
-  while (!taken_.insert(name).second) name += "_";
-  return name;
 }
 
 // Adds inputs, outputs and caches for the parts of a packed tensor, by layer and role.
@@ -56,8 +51,8 @@ void Unpacker::Declare(const Packed& packed) {
     const PackedLayout layout = PackedLayout::Of(s);
     for (int64_t role = 0; role < 2; ++role) {
       const std::string suffix = fmt::format(".{}.{}", s.layer, kRoleNames[role]);
-      Part part{Free(graph_.name(packed.past) + suffix),
-                Free(graph_.name(packed.present) + suffix)};
+      Part part{FreeName(graph_.name(packed.past) + suffix, &taken_),
+                FreeName(graph_.name(packed.present) + suffix, &taken_)};
       UnpackedCache cache;
       cache.input = part.past;
       cache.source = SourceOf(packed.past, packed.present, layout, s.layer, role);

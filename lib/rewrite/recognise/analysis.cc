@@ -18,6 +18,7 @@
 #include "rewrite/recognise/input_assumptions.h"
 #include "rewrite/recognise/past_lengths.h"
 #include "rewrite/types/resolved_options.h"
+#include "sym/sizes/equal_names.h"
 #include "sym/sizes/fixed_sizes.h"
 
 namespace kvlift {
@@ -199,6 +200,23 @@ absl::StatusOr<Analysis> Lower(const Model& model) {
 
 namespace {
 
+// States that inputs have one row for each sequence whose rows get the name of the batch.
+void StateRowNames(Analysis& a) {
+  const sym::SizeNames names = sym::RowNamesOf(*a.forms);
+  for (const ValueId input : a.graph->graph_inputs()) {
+    const auto& shape = a.graph->type(input).shape;
+    if (!shape || shape->empty()) continue;
+    const auto name = names.find(shape->front().param);
+    if (name == names.end()) continue;
+    const std::string text = fmt::format("{} has one row for each sequence: {} == {}",
+                                         a.graph->name(input), name->first, name->second);
+    std::vector<Precondition>& all = a.normalised.preconditions;
+    const bool known =
+        std::any_of(all.begin(), all.end(), [&](const Precondition& p) { return p.text == text; });
+    if (!known) all.push_back({"KV309", text, PreconditionStatus::kAssumed});
+  }
+}
+
 // Recognises caches and attentions, and replaces those of an earlier call.
 absl::Status RecogniseAll(RuleTable rules, const ConvertOptions& options, WrittenCaches written,
                           Analysis& a) {
@@ -206,12 +224,15 @@ absl::Status RecogniseAll(RuleTable rules, const ConvertOptions& options, Writte
   a.updates.clear();
   a.attention.clear();
   FindCaches(rules, options, written, a);
-  using Renaming = absl::StatusOr<std::shared_ptr<const Graph>> (*)(const Analysis&);
+  using Renaming = absl::StatusOr<std::shared_ptr<const Graph>> (*)(Analysis&);
   constexpr Renaming kRenamings[] = {
-      [](const Analysis& now) { return WithWindowLengths(*now.graph, now.updates); },
-      [](const Analysis& now) { return WithOneLength(*now.graph, now.updates); },
-      [](const Analysis& now) { return WithEqualNames(*now.graph, *now.forms); },
-      [](const Analysis& now) { return WithRowNames(*now.graph, *now.forms); }};
+      [](Analysis& now) { return WithWindowLengths(*now.graph, now.updates); },
+      [](Analysis& now) { return WithOneLength(*now.graph, now.updates); },
+      [](Analysis& now) { return WithEqualNames(*now.graph, *now.forms); },
+      [](Analysis& now) {
+        StateRowNames(now);
+        return WithRowNames(*now.graph, *now.forms);
+      }};
   for (const Renaming renaming : kRenamings) {
     KV_ASSIGN_OR_RETURN(auto renamed, renaming(a));
     if (renamed == nullptr) continue;

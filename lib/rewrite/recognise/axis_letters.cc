@@ -11,17 +11,30 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
-// Returns the first extents of integer inputs, such as token ids: they count sequences.
-absl::flat_hash_set<Expr> BatchDims(sym::Forms& forms) {
+// Returns the first extents of integer inputs, such as token ids: they count sequences. Without
+// such inputs, embeddings [B, S, H] count them. Where `past` has an extent with a name on an axis
+// other than `rows`, extents that are numbers are left out: an axis of heads may have the same
+// number.
+absl::flat_hash_set<Expr> BatchDims(sym::Forms& forms, ValueId past, int rows) {
   absl::flat_hash_set<Expr> dims;
   const Graph& graph = forms.graph();
-  for (ValueId v : graph.graph_inputs()) {
-    const sym::Form& form = forms.Of(v);
-    if (!form.known_rank || form.shape.size() < 2 || !IsIntegerType(graph.type(v).elem_type)) {
-      continue;
+  const auto take = [&](const auto& counts) {
+    for (ValueId v : graph.graph_inputs()) {
+      const sym::Form& form = forms.Of(v);
+      if (v != past && form.known_rank && counts(v, form)) dims.insert(form.shape.front());
     }
-    dims.insert(form.shape.front());
+  };
+  take([&](ValueId v, const sym::Form& form) {
+    return form.shape.size() >= 2 && IsIntegerType(graph.type(v).elem_type);
+  });
+  if (dims.empty()) take([](ValueId, const sym::Form& form) { return form.shape.size() == 3; });
+  const std::vector<Expr> shape = forms.Of(past).shape;
+  const auto is_named = [](Expr extent) { return extent->kind() != Kind::kInteger; };
+  bool named = false;
+  for (int k = 0; k < static_cast<int>(shape.size()); ++k) {
+    named = named || (k != rows && is_named(shape[static_cast<size_t>(k)]));
   }
+  if (named) absl::erase_if(dims, [&](Expr extent) { return !is_named(extent); });
   return dims;
 }
 
@@ -38,7 +51,7 @@ int BatchAxis(sym::Forms& forms, const CachePair& pair, int axis) {
   const std::vector<Expr> shape = forms.Of(pair.past).shape;
   const int rank = static_cast<int>(shape.size());
   const int first = axis == 0 ? 1 : 0;
-  const absl::flat_hash_set<Expr> batch = BatchDims(forms);
+  const absl::flat_hash_set<Expr> batch = BatchDims(forms, pair.past, axis);
   if (rank <= 4) {
     if (batch.contains(shape[first])) return first;
     int other = -1, axes = 0;

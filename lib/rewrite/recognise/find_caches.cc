@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "base/overloaded.h"
 #include "fmt/format.h"
 #include "rewrite/branches/if_branches.h"
@@ -54,12 +55,18 @@ std::optional<Finding> NotInMode(const Analysis& a, const CacheUpdate& update, W
 }
 
 // Returns true if --only and --skip let the cache be converted. Patterns match the name of its past
-// or of its present.
-bool Wanted(const Graph& graph, const CachePair& pair, const ConvertOptions& options) {
+// or of its present, or of the source's tensors that they are parts of.
+bool Wanted(const Analysis& a, const CachePair& pair, const ConvertOptions& options) {
+  std::vector<std::string> names = {a.graph->name(pair.past), a.graph->name(pair.present)};
+  if (const UnpackedCache* part = a.normalised.unpacked.Find(names[0]); part != nullptr) {
+    names.push_back(part->source.input);
+    names.push_back(part->source.output);
+  }
   const auto meets = [&](const std::vector<std::string>& patterns) {
-    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-      return fnmatch(pattern.c_str(), graph.name(pair.past).c_str(), 0) == 0 ||
-             fnmatch(pattern.c_str(), graph.name(pair.present).c_str(), 0) == 0;
+    return absl::c_any_of(patterns, [&](const std::string& pattern) {
+      return absl::c_any_of(names, [&](const std::string& name) {
+        return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+      });
     });
   };
   return (options.only.empty() || meets(options.only)) && !meets(options.skip);
@@ -76,7 +83,7 @@ void MatchCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches w
     cache.reason = StayReason::Refused(cache.candidate.converted
                                            ? DescribeCandidate(*a.forms, pair).if_unmatched
                                            : cache.candidate.if_unmatched);
-    if (!Wanted(*a.graph, pair, options)) {
+    if (!Wanted(a, pair, options)) {
       cache.reason =
           StayReason{StayCause::kLeftByOption,
                      MakeFinding("KV230", "left alone, as --only or --skip asks", *a.graph,

@@ -84,7 +84,7 @@ bool SaysStartInside(const Analysis& a, Expr predicate) {
   return std::any_of(a.updates.begin(), a.updates.end(), [&](const CacheUpdate& update) {
     const Expr capacity = a.forms->Of(update.pair.past).shape[update.axis];
     return predicate == pool.Le(pool.Integer(0), update.write_index(pool), {}) ||
-           predicate == pool.Le(update.new_length, capacity, {});
+           (!update.grows() && predicate == pool.Le(update.new_length, capacity, {}));
   });
 }
 

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "base/status.h"
 #include "sym/emit/tensor_builder.h"
 
@@ -27,17 +28,20 @@ absl::Span<const int> Emitter::Builder::WideAxes(ValueId source) const {
   return bound->second.wide_axes;
 }
 
-// Returns the name of a load's source, sliced to what is read along its wide axes.
+// Returns the name of a load's source, sliced to what is read along its wide axes and along axes
+// that may be longer than what is read.
 absl::StatusOr<std::string> Emitter::Builder::Source(Expr load) {
   const ValueId source = load->source();
   const auto it = e_.sources_.find(source);
   std::string value = it == e_.sources_.end() ? e_.forms_.graph().name(source) : it->second.value;
-  for (int axis : WideAxes(source)) {
+  for (int axis = 0; axis < static_cast<int>(load->args().size()); ++axis) {
     const Expr arg = load->args()[axis];
     if (arg->kind() != Kind::kIndex || arg->index() >= rank()) continue;
+    const bool wide = IsWide(source, axis);
+    if (!wide && !MayEndEarlier(source, axis, arg)) continue;
     KV_ASSIGN_OR_RETURN(std::string end, e_.Dim(r_.shape[arg->index()]));
-    value =
-        nodes().Add("Slice", {value, nodes().Int64s({0}), end, nodes().Int64s({axis})}, "visible");
+    value = nodes().Add("Slice", {value, nodes().Int64s({0}), end, nodes().Int64s({axis})},
+                        wide ? "visible" : "first");
   }
   return value;
 }
@@ -60,6 +64,32 @@ bool Emitter::Builder::SameExtent(ValueId source, int axis, Expr index) const {
   return std::none_of(theirs.begin(), theirs.end(), [&](const DimSymbol& dim) {
     return e_.dims_.contains(dim) || std::find(mine.begin(), mine.end(), dim) != mine.end();
   });
+}
+
+// Returns true if the output index may end before the axis of the source does, as in a Slice of an
+// input down to the number of sequences. It may not if the source's operators require the extents
+// to be equal. Extents that depend on the past length are left to wide_axes.
+bool Emitter::Builder::MayEndEarlier(ValueId source, int axis, Expr index) const {
+  const Form& form = e_.forms_.Of(source);
+  if (!form.known_rank || axis >= static_cast<int>(form.shape.size())) return false;
+  const Expr own = form.shape[axis], wanted = r_.shape[index->index()];
+  if (own == wanted || !SameExtent(source, axis, index)) return false;
+  const auto is_bound = [&](const DimSymbol& dim) { return e_.dims_.contains(dim); };
+  if (absl::c_any_of(DimsOf(own), is_bound) || absl::c_any_of(DimsOf(wanted), is_bound)) {
+    return false;
+  }
+  Pool& pool = e_.forms_.pool();
+  const Expr more = pool.Sub(wanted, own);
+  const auto requires_both = [&](const FormAssumption& assumption) {
+    if (assumption.reason != AssumptionReason::kEqualExtents &&
+        assumption.reason != AssumptionReason::kBroadcast) {
+      return false;
+    }
+    const Expr equal = pool.Eq(more, pool.Integer(0), Facts{});
+    return absl::c_linear_search(ConjunctsOf(assumption.predicate), equal);
+  };
+  return !pool.ProveNonNegative(more, Facts{}) &&
+         absl::c_none_of(e_.forms_.assumptions(), requires_both);
 }
 
 // Returns true if the extent is a dimension symbol that occurs in the requested element.

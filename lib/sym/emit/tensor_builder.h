@@ -53,6 +53,7 @@ class Emitter::Builder {
   absl::Span<const int> WideAxes(ValueId source) const;
   absl::StatusOr<std::string> Source(Expr load);
   bool SameExtent(ValueId source, int axis, Expr index) const;
+  bool MayEndEarlier(ValueId source, int axis, Expr index) const;
   bool AsksForEnd(Expr extent) const;
   bool IsWide(ValueId source, int axis) const;
   absl::StatusOr<Piece> Place(Expr load, int axis, const std::string& value);

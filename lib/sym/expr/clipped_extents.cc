@@ -1,6 +1,7 @@
 #include "sym/expr/clipped_extents.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace kvlift::sym::internal {
 namespace {
@@ -16,6 +17,26 @@ bool Solve(Pool& pool, Expr e, Pool::Substitution* s) {
     return true;
   }
   return false;
+}
+
+// Returns true if all terms of e but the number have one sign: e <= 0 bounds a sum by a number.
+bool IsWithNumber(Expr e) {
+  if (e->kind() != Kind::kSum) return e->kind() != Kind::kInteger;
+  bool positive = false, negative = false;
+  for (const Term& term : e->terms()) {
+    positive = positive || (!term.atoms.empty() && term.coefficient > 0);
+    negative = negative || (!term.atoms.empty() && term.coefficient < 0);
+  }
+  return positive != negative;
+}
+
+// Returns the number in a sum.
+int64_t NumberOf(Expr e) {
+  int64_t number = 0;
+  for (const Term& term : e->terms()) {
+    if (term.atoms.empty()) number += term.coefficient;
+  }
+  return number;
 }
 
 // Adds the inequalities that decide between branches of e.
@@ -37,6 +58,7 @@ void AddConditions(Expr e, std::vector<Expr>* conditions) {
 void ClippedExtents::Take(Expr predicate) {
   constexpr size_t kMost = 64;
   if (predicate->kind() != Kind::kLe || predicate->has_index() || taken_.size() >= kMost) return;
+  if (!IsWithNumber(predicate->args()[0])) return;
   if (std::find(taken_.begin(), taken_.end(), predicate) == taken_.end()) {
     taken_.push_back(predicate);
   }
@@ -65,10 +87,38 @@ Expr ClippedExtents::BoundOfEqual(Expr a, Expr b) {
       ClippedExtents bounded(*this);
       bounded.Take(bound);
       if (bounded.taken_.size() == taken_.size()) continue;
-      if (bounded.Simplified(a) == bounded.Simplified(b)) return bound;
+      if (bounded.Simplified(a) != bounded.Simplified(b)) continue;
+      if (DifferOutside(bound, a, b)) return bound;
     }
   }
   return nullptr;
+}
+
+bool ClippedExtents::DifferOutside(Expr bound, Expr a, Expr b) {
+  constexpr size_t kMostVariables = 4;
+  std::vector<DimSymbol> dims = DimsOf(pool_.Add(a, b));
+  const std::vector<Expr> loads = LoadsOf(pool_.Add(a, b));
+  const size_t count = dims.size() + loads.size();
+  if (count == 0 || count > kMostVariables) return false;
+  const int64_t end = std::abs(NumberOf(bound->args()[0]));
+  const std::vector<int64_t> values = {1, 3, end, end + 1, 2 * end + 3};
+  std::vector<size_t> at(count, 0);
+  while (true) {
+    Pool::Substitution s;
+    for (size_t k = 0; k < count; ++k) {
+      const Expr value = pool_.Integer(std::max<int64_t>(1, values[at[k]]));
+      if (k < dims.size()) {
+        s.dims[dims[k]] = value;
+      } else {
+        s.atoms[loads[k - dims.size()]] = value;
+      }
+    }
+    const bool inside = pool_.Substitute(bound, s, Facts{})->is_integer(1);
+    if (!inside && pool_.Substitute(a, s, Facts{}) == pool_.Substitute(b, s, Facts{})) return false;
+    size_t k = 0;
+    while (k < count && ++at[k] == values.size()) at[k++] = 0;
+    if (k == count) return true;
+  }
 }
 
 // Inequalities g <= 0 and h <= 0 exclude each other if g + h is positive. If g + h is only known

@@ -13,8 +13,8 @@ class ClippedExtents {
  public:
   explicit ClippedExtents(Pool& pool) : pool_(pool) {}
 
-  // Takes a predicate as true from now on. Only inequalities of sizes are of use; others are
-  // ignored, as are those behind the first 64.
+  // Takes a predicate as true from now on. Only inequalities with a number are of use, such as
+  // P + S <= 128; others are ignored, as are those behind the first 64.
   void Take(Expr predicate);
 
   // Returns an expression that is equal to e wherever all predicates that were taken hold: branches
@@ -26,11 +26,14 @@ class ClippedExtents {
   // for other extents, and if the condition is taken already.
   Expr BoundOfBroadcast(Expr x, Expr y);
 
-  // Returns a predicate y <= c, with y and c from a condition in a or b, under which two extents
-  // that have to be equal are equal; null if there is none.
+  // Returns an inequality, from a condition in a or b, under which two extents that have to be
+  // equal are equal; null if there is none. Beyond it they differ wherever all sizes are at least
+  // 1, which is tried at sizes around the number in the inequality.
   Expr BoundOfEqual(Expr a, Expr b);
 
  private:
+  // Returns true if a and b differ at all tried sizes that do not meet the bound.
+  bool DifferOutside(Expr bound, Expr a, Expr b);
   Expr Sum(Expr e);
   Expr Select(Expr e);
   // Return true if g <= 0 contradicts h <= 0, or any predicate that was taken, or if both branches

@@ -50,6 +50,18 @@ ValueId Unpassed(Forms& forms, ValueId v) {
   return v;
 }
 
+// Returns true if inputs declare this name for the rows of matrices only.
+bool IsOfRows(const Graph& graph, const std::string& name) {
+  for (const ValueId input : graph.graph_inputs()) {
+    if (!graph.type(input).shape) continue;
+    const auto& shape = *graph.type(input).shape;
+    for (size_t k = 0; k < shape.size(); ++k) {
+      if (shape[k].param == name && (k > 0 || shape.size() != 2)) return false;
+    }
+  }
+  return true;
+}
+
 // Returns true if inputs declare this name for their first axis only, as that of a batch.
 bool IsOfFirstAxes(const Graph& graph, const std::string& name) {
   for (const ValueId input : graph.graph_inputs()) {
@@ -62,45 +74,49 @@ bool IsOfFirstAxes(const Graph& graph, const std::string& name) {
   return true;
 }
 
-// Returns the first extent X of an input and the size B of a batch if a Reshape of the input has an
-// extent with a quotient, such as [B, X * Y div B] of [X, Y], that X = B makes one without; nullopt
-// for any other Reshape.
+// Returns the rows X of an input [X, Y] that a Reshape makes [B, X * Y div B], and B; nullopt for
+// any other Reshape.
 std::optional<std::pair<Expr, Expr>> RowsOfReshape(Forms& forms, NodeId n) {
   const Graph& graph = forms.graph();
   Pool& pool = forms.pool();
-  const ValueId input = Unpassed(forms, graph.inputs(n)[0]);
-  if (!graph.is_graph_input(input)) return std::nullopt;
-  const Form from = forms.Of(input), to = forms.Of(graph.outputs(n)[0]);
-  if (!from.known_rank || from.shape.size() < 2 || !to.known_rank) return std::nullopt;
-  const Expr rows = from.shape[0];
-  if (rows->kind() != Kind::kDim) return std::nullopt;
-  for (const Expr extent : to.shape) {
-    if (DivisionsOf(extent).empty() || !ContainsDim(extent, rows->dim())) continue;
-    for (const DimSymbol& batch : DimsOf(extent)) {
-      if (batch == rows->dim() || batch.is_internal() || !IsOfFirstAxes(graph, batch.name())) {
-        continue;
-      }
-      Pool::Substitution s;
-      s.dims[rows->dim()] = pool.Dim(batch);
-      if (DivisionsOf(pool.Substitute(extent, s, Facts{})).empty()) {
-        return std::pair(rows, pool.Dim(batch));
-      }
-    }
-  }
-  return std::nullopt;
-}
-
-// Returns the rows X of an input [X, Y] of integers that a look-up reads at rows 0 to B - 1 in this
-// order, and B, which is the size of a batch; nullopt for any other look-up.
-std::optional<std::pair<Expr, Expr>> RowsOfLookup(Forms& forms, NodeId n) {
-  const Graph& graph = forms.graph();
   const ValueId matrix = Unpassed(forms, graph.inputs(n)[0]);
   if (!graph.is_graph_input(matrix)) return std::nullopt;
   const Form from = forms.Of(matrix), to = forms.Of(graph.outputs(n)[0]);
+  if (!from.known_rank || from.shape.size() != 2 || !to.known_rank || to.shape.size() != 2) {
+    return std::nullopt;
+  }
+  const Expr rows = from.shape[0], sequences = to.shape[0];
+  const Expr rest = pool.FloorDiv(pool.Mul(rows, from.shape[1]), sequences, Facts{});
+  if (to.shape[1] != rest) return std::nullopt;
+  return std::pair(rows, sequences);
+}
+
+// Returns true if all nodes that read the value, behind Identity nodes, make truth values of it.
+bool IsReadAsTruth(const Graph& graph, ValueId v) {
+  const auto uses = graph.uses(v);
+  return !uses.empty() && std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
+    if (use.kind != Use::Kind::kNodeInput) return false;
+    if (graph.Is(use.node, "Identity")) return IsReadAsTruth(graph, graph.outputs(use.node)[0]);
+    return graph.Is(use.node, "Cast") &&
+           IntAttribute(graph.node(use.node), "to", 0) == onnx::TensorProto::BOOL;
+  });
+}
+
+// Returns the rows X of a mask [X, Y], an input of integers that is read as truth values, which a
+// look-up reads at rows 0 to B - 1 in this order, and B, which is the size of a batch; nullopt for
+// any other look-up.
+std::optional<std::pair<Expr, Expr>> RowsOfLookup(Forms& forms, NodeId n) {
+  const Graph& graph = forms.graph();
+  const ValueId mask = Unpassed(forms, graph.inputs(n)[0]);
+  if (!graph.is_graph_input(mask) || !IsIntegerType(forms.ElementType(mask))) return std::nullopt;
+  if (mask == graph.inputs(n)[0] ? !IsReadAsTruth(graph, graph.outputs(n)[0])
+                                 : !IsReadAsTruth(graph, mask)) {
+    return std::nullopt;
+  }
+  const Form from = forms.Of(mask), to = forms.Of(graph.outputs(n)[0]);
   if (!from.known_rank || from.shape.size() != 2 || !to.known_rank) return std::nullopt;
-  if (!IsIntegerType(forms.ElementType(matrix))) return std::nullopt;
   for (const Expr load : LoadsOf(to.element)) {
-    if (load->source() != matrix || load->args()[0]->kind() != Kind::kIndex) continue;
+    if (load->source() != mask || load->args()[0]->kind() != Kind::kIndex) continue;
     const auto axis = static_cast<size_t>(load->args()[0]->index());
     if (axis >= to.shape.size() || to.shape[axis]->kind() != Kind::kDim) continue;
     if (!IsOfFirstAxes(graph, to.shape[axis]->dim().name())) continue;
@@ -161,7 +177,7 @@ SizeNames RowNamesOf(Forms& forms) {
     }
     const std::string row_name = rows->dim().name(), name = sequences->dim().name();
     if (!places.contains(name) || !places.contains(row_name)) continue;
-    if (!IsOfFirstAxes(graph, row_name)) continue;
+    if (!IsOfRows(graph, row_name)) continue;
     names.try_emplace(row_name, name);
   }
   return names;

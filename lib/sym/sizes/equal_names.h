@@ -25,12 +25,12 @@ void RenameSizes(const SizeNames& names, onnx::GraphProto* graph);
 // declares. Returns an empty map if no two such sizes are made equal.
 SizeNames EqualNamesOf(const Forms& forms);
 
-// Finds inputs [X, ...] of which the model reads one row for each of B sequences, where X and B are
-// sizes that inputs declare for their first axes only, and returns the new name B for X. Either a
-// Reshape makes them [B, X * Y div B], or any other shape with a quotient that X = B makes exact,
-// or a Gather or GatherND reads the rows 0 to B - 1 of integers, of which there may be more. The
-// caller has to state the assumption X = B, which the model does not need. Computes the forms of
-// the results of such nodes.
+// Finds inputs [X, Y] of which the model reads one row for each of B sequences, where B is a size
+// that inputs declare, and returns the new name B for X. Either a Reshape makes them [B, X * Y div
+// B], which X = B makes [B, Y], or a Gather or GatherND reads the rows 0 to B - 1 of a mask, of
+// which there may be more, and B is the size of first axes only. The caller has to state the
+// assumption X = B, which the model does not need. A name X that inputs declare for any other axis
+// stays. Computes the forms of the results of such nodes.
 SizeNames RowNamesOf(Forms& forms);
 
 }  // namespace kvlift::sym

@@ -281,6 +281,18 @@ SelfCheck SelfChecks::Alias(exec::AliasMode mode, const std::string& name) {
   return check;
 }
 
+std::vector<BatchShape> SelfChecks::ShapesOf(const std::string& output) const {
+  std::vector<BatchShape> shapes;
+  for (const Record& record : records_) {
+    for (size_t k = 0; k < record.steps.size(); ++k) {
+      const SourceStep& step = record.steps[k];
+      if (step.groups.size() != 1 || step.outputs.empty()) continue;
+      shapes.push_back({step.outputs[0].at(output).shape(), record.plan->steps[k].batch()});
+    }
+  }
+  return shapes;
+}
+
 bool SelfChecks::SourceMixesSequences(Runner& source, const Record& record, const Plan& plan) {
   const Record rotated = driver_.RunSource(source, plan);
   const int64_t batch = plan.steps[0].batch();
@@ -297,11 +309,7 @@ bool SelfChecks::SourceMixesSequences(Runner& source, const Record& record, cons
     for (const ManifestOutput& output : relation_.outputs) {
       if (IsCache(output)) continue;
       const std::string& theirs = NameInSource(output);
-      std::vector<exec::Shape> shapes;
-      for (const SourceStep& step : record.steps) {
-        shapes.push_back(step.outputs[0].at(theirs).shape());
-      }
-      const int axis = source.SequenceAxis(theirs, shapes, batch, facts_.limits.batch);
+      const int axis = source.SequenceAxis(theirs, ShapesOf(theirs), facts_.limits.batch);
       if (axis >= 0) compare(theirs, axis);
     }
     for (const ManifestCache& cache : relation_.caches) {
@@ -351,9 +359,8 @@ SelfCheck SelfChecks::Permuted(Runner& source, Runner& converted) {
     };
     for (const ManifestOutput& output : relation_.outputs) {
       if (IsCache(output)) continue;
-      std::vector<exec::Shape> shapes;
-      for (const exec::Fetches& step : *before) shapes.push_back(step.at(output.name).shape());
-      const int axis = converted.SequenceAxis(output.name, shapes, batch, facts_.limits.batch);
+      const int axis =
+          converted.SequenceAxis(output.name, ShapesOf(NameInSource(output)), facts_.limits.batch);
       if (axis >= 0) compare(output.name, axis);
     }
     // With a fixed batch the relation may name a wrong axis as the batch: caches are not compared.

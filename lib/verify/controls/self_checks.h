@@ -76,6 +76,8 @@ class SelfChecks {
   SelfCheck Alias(exec::AliasMode mode, const std::string& name);
   // Runs a record with the sequences of each batch rotated by one.
   SelfCheck Permuted(Runner& source, Runner& converted);
+  // Returns the shapes of an output of the source in the records' steps that ran in one batch.
+  std::vector<BatchShape> ShapesOf(const std::string& output) const;
   // Whether the source's results change when sequences are rotated. plan: the record's plan with
   // its sequences rotated by one.
   bool SourceMixesSequences(Runner& source, const Record& record, const Plan& plan);

@@ -32,6 +32,9 @@ struct Axis {
   // encoder read; "input[axis]" if the source gives it no name. Empty: the source declares the
   // number.
   std::string free_length = {};
+  // For kBatch: the name that the source gives the length if it is not the batch's name anywhere
+  // else, so that the model may take other lengths, too; else empty.
+  std::string own_name = {};
 };
 
 enum class Meaning {

@@ -1,6 +1,7 @@
 // The part of InputReader that lists what one input may mean, by its type, its shape and the nodes
 // that read it.
 #include <algorithm>
+#include <utility>
 
 #include "fmt/format.h"
 #include "ir/declared_sizes.h"
@@ -32,7 +33,11 @@ std::vector<Axis> InputReader::AxisOptions(const std::string& name, const Dims& 
   if (batch_.count(dim.param) > 0) return {{Extent::kBatch, 1}};
   if (tokens_.count(dim.param) > 0) return {{Extent::kTokens, 0}};
   if (past_.count(dim.param) > 0) return {{Extent::kPast, 0}};
-  if (first && dims.size() > 1) return {{Extent::kBatch, 1}};
+  if (first && dims.size() > 1) {
+    Axis sequences = {Extent::kBatch, 1};
+    sequences.own_name = dim.param;
+    return {std::move(sequences)};
+  }
   if (k == 1 && dims.size() == 3 && dims[0].value == 3) return {{Extent::kBatch, 1}};
   if (whole || mask) {
     if (dims.size() == 1) return {{Extent::kTokens, 0}, {Extent::kBatch, 1}};
@@ -109,6 +114,7 @@ void InputReader::AddTokens(const Dims& dims, SourceInput* input) const {
                                                             : Axis{});
     // A declared batch of one is a constant axis.
     if (batch && dims[0].value == 1) reading.axes.back() = Axis{Extent::kStatic, 1};
+    if (batch && batch_.count(dims[0].param) == 0) reading.axes.back().own_name = dims[0].param;
   }
   input->readings.push_back(std::move(reading));
 }

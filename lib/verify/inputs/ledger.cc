@@ -261,6 +261,12 @@ Assumptions RestrictionsOf(const SourceInterface& interface, const std::vector<s
                fmt::format("{} has as many columns as the caches have slots", name),
                AssumptionSource::kHost, false});
     }
+    for (const Axis& axis : reading.axes) {
+      if (axis.own_name.empty()) continue;
+      all.Add({AssumptionKind::kDimension, name,
+               fmt::format("{} has one row for each sequence: {} = B", name, axis.own_name),
+               AssumptionSource::kHost, false});
+    }
     if (IsFloatType(input.type) && reading.meaning != Meaning::kOnes &&
         reading.meaning != Meaning::kZeros) {
       all.Add(NotRun(AssumptionKind::kFinite, name, fmt::format("{} holds finite numbers", name)));

@@ -80,24 +80,25 @@ int32_t Runner::TypeOf(const std::string& value) const {
   return graph.type(graph.Find(value)).elem_type;
 }
 
-int Runner::SequenceAxis(const std::string& output, absl::Span<const exec::Shape> shapes,
-                         int64_t batch, std::optional<int64_t> fixed_batch) const {
+int Runner::SequenceAxis(const std::string& output, absl::Span<const BatchShape> steps,
+                         std::optional<int64_t> fixed_batch) const {
   const Graph& graph = program_->graph();
   const auto& declared = graph.type(graph.Find(output)).shape;
-  if (shapes.empty() || shapes.front().empty()) return -1;
-  const size_t rank = declared ? declared->size() : shapes.front().size();
+  if (!declared && steps.empty()) return -1;
+  const size_t rank = declared ? declared->size() : steps.front().shape.size();
   const auto varies = [&](size_t axis) {
     return fixed_batch.has_value() || !declared || !(*declared)[axis].value;
   };
-  for (const exec::Shape& shape : shapes) {
-    if (shape.size() != rank) return -1;
+  for (const BatchShape& step : steps) {
+    if (step.shape.size() != rank) return -1;
   }
-  for (size_t k = 0; k < rank; ++k) {
-    const bool fits = std::all_of(shapes.begin(), shapes.end(),
-                                  [&](const exec::Shape& shape) { return shape[k] == batch; });
+  for (size_t k = 0; k < rank && !steps.empty(); ++k) {
+    const bool fits = std::all_of(steps.begin(), steps.end(), [&](const BatchShape& step) {
+      return step.shape[k] == step.batch;
+    });
     if (fits && varies(k)) return static_cast<int>(k);
   }
-  return varies(0) ? 0 : -1;
+  return rank > 0 && varies(0) ? 0 : -1;
 }
 
 int64_t Driver::RowsKept(const std::string& input, int64_t length) const {

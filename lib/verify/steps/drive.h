@@ -24,6 +24,12 @@
 
 namespace kvlift {
 
+// The shape of an output in a step of `batch` sequences.
+struct BatchShape {
+  exec::Shape shape;
+  int64_t batch = 1;
+};
+
 // A model on the executor. Without cache pairs a step is a pure function of its feeds.
 class Runner {
  public:
@@ -45,11 +51,11 @@ class Runner {
   const exec::Program& program() const { return *program_; }
   exec::Session& session() { return *session_; }
   int32_t TypeOf(const std::string& value) const;  // a TensorProto::DataType
-  // Returns the axis of sequences of an output that had these shapes in steps of `batch` sequences:
-  // the first that has as many elements in all of them, or axis 0, which may have several rows for
-  // each sequence; -1 if that is declared as a constant although the batch is dynamic
-  // (`fixed_batch` is nullopt), or if the shapes are not those that are declared.
-  int SequenceAxis(const std::string& output, absl::Span<const exec::Shape> shapes, int64_t batch,
+  // Returns the axis of sequences of an output that had these shapes: the first that has as many
+  // elements as each step had sequences, or axis 0, which may have several rows for each sequence;
+  // -1 if that is declared as a constant although the batch is dynamic (`fixed_batch` is nullopt),
+  // or if the shapes are not those that are declared.
+  int SequenceAxis(const std::string& output, absl::Span<const BatchShape> steps,
                    std::optional<int64_t> fixed_batch) const;
 
  private:

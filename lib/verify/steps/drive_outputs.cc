@@ -38,11 +38,14 @@ OutputAxes AxesOf(const exec::Shape& part, int64_t members, const exec::Shape& w
   } else if (rank > 0 && whole[0] % batch == 0 && part == whole) {
     axes.sequences = 0;
   }
-  const int behind = axes.sequences + 1;
-  if (behind < rank && behind > 0 && whole[behind] == step.new_tokens) {
-    axes.tokens = behind;
-  } else if (axes.sequences == 1 && whole[0] == step.new_tokens) {
-    axes.tokens = 0;
+  if (axes.sequences < 0) return axes;
+  // Alone, a sequence without padding tokens has fewer tokens; otherwise the tokens are behind the
+  // sequences, or in front of them.
+  for (int k = 0; k < rank; ++k) {
+    if (k == axes.sequences || whole[k] != step.new_tokens) continue;
+    const bool told = part.size() == whole.size() && part[k] != whole[k];
+    const bool beside = k == axes.sequences + 1 || (k == 0 && axes.sequences == 1);
+    if (told || (beside && axes.tokens < 0)) axes.tokens = k;
   }
   return axes;
 }

@@ -171,7 +171,7 @@ class ScoreReader {
     const auto inputs = forms_.graph().inputs(n);
     for (size_t k = 0; k < 2 && inputs.size() == 2 && MaskFits(); ++k) {
       const auto lowest = ScalarConstant(forms_, inputs[k]);
-      if (!lowest || !IsMinimum(*lowest)) continue;
+      if (!lowest || !IsMinimum(*lowest) || !IsMinimum(*lowest * factor_)) continue;
       return BroadcastOperand(forms_, inputs[1 - k], e->args(), facts_);
     }
     why_ = "a Max with other numbers than the lowest ones";
