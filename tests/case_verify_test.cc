@@ -43,6 +43,8 @@ const std::map<std::string, std::string>& OpenFacts() {
       // The conversion keeps its index into the heads of one layer from going beyond them; that it
       // never does follows from two bounds together.
       {"growing_concat_layers_on_heads", "rows [0, P + S) hold"},
+      // The source's Gather needs B <= L place by place, and the conversion's Slice as a bound.
+      {"growing_concat_range_ends_with_sequences", "has operands that fit each other"},
       {"decomposed_attention_mask_lookup_guarded", "shows each query the source's keys"},
       {"decomposed_attention_mask_lookup_guarded_negative", "shows each query the source's keys"},
   };

@@ -47,6 +47,11 @@ OutputAxes AxesOf(const exec::Shape& part, int64_t members, const exec::Shape& w
     const bool beside = k == axes.sequences + 1 || (k == 0 && axes.sequences == 1);
     if (told || (beside && axes.tokens < 0)) axes.tokens = k;
   }
+  // An axis of keys is shorter for a sequence alone, too, and no cut of tokens makes it equal.
+  for (int k = 0; k < rank && part.size() == whole.size(); ++k) {
+    const bool other = k != axes.sequences && k != axes.tokens;
+    if (other && part[k] != whole[k]) axes.tokens = -1;
+  }
   return axes;
 }
 
