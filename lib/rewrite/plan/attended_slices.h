@@ -21,9 +21,9 @@ struct AttendedSlice {
 // Leaves out the present itself, and values that the cache's own new rows are computed from.
 std::vector<AttendedSlice> FindAttendedSlices(sym::Forms& forms, const CacheUpdate& update);
 
-// Returns true if new rows of the cache are computed from the node's outputs. In a tensor that holds
-// the caches of several layers, the rows of a later layer are computed from the attention of an
-// earlier one.
+// Returns true if new rows of the cache are computed from the node's outputs. In a tensor that
+// holds the caches of several layers, the rows of a later layer are computed from the attention of
+// an earlier one.
 bool UpdateDependsOn(const Graph& graph, const CacheUpdate& update, NodeId node);
 
 }  // namespace kvlift
