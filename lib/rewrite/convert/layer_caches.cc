@@ -18,6 +18,13 @@ namespace {
 using onnx::ValueInfoProto;
 using Values = google::protobuf::RepeatedPtrField<ValueInfoProto>;
 
+// Returns true if a host may leave out the input, because an initialiser of the same name stands
+// for it.
+bool HasDefault(const Graph& graph, const std::string& input) {
+  return absl::c_any_of(graph.proto().initializer(),
+                        [&](const onnx::TensorProto& tensor) { return tensor.name() == input; });
+}
+
 // Returns the axes with letters of caches in one tensor (K, L and J).
 std::vector<int> PackedAxes(const std::string& layout) {
   std::vector<int> axes;
@@ -186,19 +193,15 @@ std::vector<LayeredTensor> LayeredTensors(const Analysis& a) {
   std::vector<LayeredTensor> found;
   for (size_t k = 0; k < a.updates.size(); ++k) {
     const CacheUpdate& update = a.updates[k];
+    const std::vector<int> axes = PackedAxes(update.layout);
+    if (axes.empty() || HasDefault(*a.graph, a.graph->name(update.pair.past))) continue;
     const auto waits = [&](const AnalysedAttention& attention) {
       const auto index = static_cast<int>(k);
       return attention.site &&
              (attention.site->key.cache == index || attention.site->value.cache == index) &&
              UpdateDependsOn(*a.graph, update, attention.site->node);
     };
-    const std::vector<int> axes = PackedAxes(update.layout);
-    const bool has_default =
-        absl::c_any_of(a.graph->proto().initializer(), [&](const onnx::TensorProto& tensor) {
-          return tensor.name() == a.graph->name(update.pair.past);
-        });
-    if (has_default || axes.empty() || std::none_of(a.attention.begin(), a.attention.end(), waits))
-      continue;
+    if (absl::c_none_of(a.attention, waits)) continue;
     const std::string &past = a.graph->name(update.pair.past),
                       &present = a.graph->name(update.pair.present);
     LayeredTensor tensor{

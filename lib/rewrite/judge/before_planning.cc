@@ -35,8 +35,9 @@ std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ResolvedOptions
   return std::nullopt;
 }
 
-// Refuses a growing cache whose axis of sequences is none: its extent is a number that no input or
-// output has besides the caches, such as the layers of [L, N, P, D] beside tokens of one sequence.
+// Refuses a growing cache that has no axis of sequences. The axis that was taken for it then has a
+// number of elements that no other input or output has, such as the layers of [L, N, P, D] where
+// the tokens are of one sequence.
 std::optional<Finding> HasNoSequences(const Analysis& a) {
   absl::flat_hash_set<ValueId> caches;
   for (const AnalysedCache& cache : a.caches) {

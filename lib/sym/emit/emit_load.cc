@@ -79,17 +79,13 @@ bool Emitter::Builder::MayEndEarlier(ValueId source, int axis, Expr index) const
     return false;
   }
   Pool& pool = e_.forms_.pool();
-  const Expr more = pool.Sub(wanted, own);
-  const auto requires_both = [&](const FormAssumption& assumption) {
-    if (assumption.reason != AssumptionReason::kEqualExtents &&
-        assumption.reason != AssumptionReason::kBroadcast) {
-      return false;
-    }
-    const Expr equal = pool.Eq(more, pool.Integer(0), Facts{});
-    return absl::c_linear_search(ConjunctsOf(assumption.predicate), equal);
-  };
-  return !pool.ProveNonNegative(more, Facts{}) &&
-         absl::c_none_of(e_.forms_.assumptions(), requires_both);
+  if (pool.ProveNonNegative(pool.Sub(wanted, own), Facts{})) return false;
+  const Expr equal = pool.Eq(wanted, own, Facts{});
+  return absl::c_none_of(e_.forms_.assumptions(), [&](const FormAssumption& assumption) {
+    const bool extents = assumption.reason == AssumptionReason::kEqualExtents ||
+                         assumption.reason == AssumptionReason::kBroadcast;
+    return extents && absl::c_linear_search(ConjunctsOf(assumption.predicate), equal);
+  });
 }
 
 // Returns true if the extent is a dimension symbol that occurs in the requested element.

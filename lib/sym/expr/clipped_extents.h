@@ -26,9 +26,10 @@ class ClippedExtents {
   // for other extents, and if the condition is taken already.
   Expr BoundOfBroadcast(Expr x, Expr y);
 
-  // Returns an inequality, from a condition in a or b, under which two extents that have to be
-  // equal are equal; null if there is none. Beyond it they differ wherever all sizes are at least
-  // 1, which is tried at sizes around the number in the inequality.
+  // Returns an inequality under which the extents a and b, which an operator requires to be equal,
+  // are equal. It comes from a condition in a or b. Returns null if no such inequality is found.
+  // Where the inequality does not hold, a and b differ if all sizes are at least 1; this is tried
+  // at sizes around the number in the inequality.
   Expr BoundOfEqual(Expr a, Expr b);
 
  private:
