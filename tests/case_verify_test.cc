@@ -45,8 +45,9 @@ const std::map<std::string, std::string>& OpenFacts() {
       {"growing_concat_layers_on_heads", "rows [0, P + S) hold"},
       // The source's Gather needs B <= L place by place, and the conversion's Slice as a bound.
       {"growing_concat_range_ends_with_sequences", "has operands that fit each other"},
-      {"decomposed_attention_mask_lookup_guarded", "shows each query the source's keys"},
-      {"decomposed_attention_mask_lookup_guarded_negative", "shows each query the source's keys"},
+      // The source's sink is behind all slots of the buffer, and the conversion's behind the valid
+      // ones.
+      {"attention_op_group_query_buffer_sink", "reads the source's keys"},
   };
   return *facts;
 }

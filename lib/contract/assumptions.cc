@@ -7,8 +7,8 @@
 
 namespace kvlift {
 
-Assumption NumbersOfCache(const std::string& input, std::string_view type) {
-  return {AssumptionKind::kNumberType, input, fmt::format("{} holds {} numbers", input, type),
+Assumption NumbersOfCache(const std::string& input, std::string_view numbers) {
+  return {AssumptionKind::kNumberType, input, fmt::format("{} holds {}", input, numbers),
           AssumptionSource::kHost, false};
 }
 

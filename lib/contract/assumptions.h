@@ -62,10 +62,9 @@ struct Assumption {
   friend bool operator==(const Assumption&, const Assumption&) = default;
 };
 
-// Returns the entry (kNumberType) that every number in a cache is one of the type `type`, such as
-// "float16", which is narrower than the cache's own. `input` names the cache by its input in the
-// source.
-Assumption NumbersOfCache(const std::string& input, std::string_view type);
+// Returns the entry (kNumberType) that a cache holds only some of the numbers of its type, such as
+// "float16 numbers". `input` names the cache by its input in the source.
+Assumption NumbersOfCache(const std::string& input, std::string_view numbers);
 
 // A list of entries without duplicates, in the order in which they were added.
 class Assumptions {

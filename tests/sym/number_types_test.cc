@@ -23,7 +23,7 @@ int32_t TypeFor(const std::string& body) {
   const ValueId past = graph.Find("past");
   const auto types = sym::NumbersOfCaches(graph, {{past, graph.Find("present")}});
   const auto it = types.find(past);
-  return it == types.end() ? 0 : it->second;
+  return it == types.end() ? 0 : it->second.type;
 }
 
 TEST(NumbersOfCaches, APastThatIsOnlyReadRoundedAndAPresentOfRoundedRows) {
@@ -74,9 +74,9 @@ TEST(NumbersOfCaches, CastsChangeNothingUnderTheAssumption) {
   FormsOfText assumed(ModelText(kInputs, body));
   sym::Forms& forms = assumed.forms();
   const ValueId past = forms.graph().Find("past");
-  forms.AssumeNumbersOf(past, TensorProto::FLOAT16);
+  forms.AssumeNumbersOf(past, {TensorProto::FLOAT16, std::nullopt});
   EXPECT_EQ(assumed.Element("present"), "i1 < P ? past[i0, i1, i2] : k16[i0, -P + i1, i2]");
-  EXPECT_EQ(forms.NumbersOf(past), TensorProto::FLOAT16);
+  EXPECT_EQ(forms.NumbersOf(past).type, TensorProto::FLOAT16);
   EXPECT_EQ(forms.ElementType(past), TensorProto::FLOAT);
 }
 

@@ -109,6 +109,29 @@ bool IsGlobalPool(const onnx::NodeProto& node) {
          (node.op_type() == "GlobalAveragePool" || node.op_type() == "GlobalMaxPool");
 }
 
+std::vector<int> MovedOperands(const onnx::NodeProto& node) {
+  const bool standard = node.domain().empty() || node.domain() == "ai.onnx";
+  if (!standard || node.output_size() != 1) return {};
+  const std::string& op = node.op_type();
+  std::vector<int> moved;
+  if (op == "Concat") {
+    for (int k = 0; k < node.input_size(); ++k) moved.push_back(k);
+  } else if (op == "Where") {
+    moved = {1, 2};
+  } else if (op == "TensorScatter") {
+    moved = {0, 1};
+  } else if (op == "ScatterND" || op == "ScatterElements") {
+    if (StringAttribute(node, "reduction", "none") == "none") moved = {0, 2};
+  } else if (op == "Slice" || op == "Transpose" || op == "Reshape" || op == "Unsqueeze" ||
+             op == "Squeeze" || op == "Expand" || op == "Gather" || op == "Identity") {
+    moved = {0};
+  }
+  const bool given = std::all_of(moved.begin(), moved.end(), [&](int k) {
+    return k < node.input_size() && !node.input(k).empty();
+  });
+  return given ? moved : std::vector<int>{};
+}
+
 bool IsRandomOperator(const onnx::NodeProto& node) {
   constexpr std::string_view kRandom[] = {"Bernoulli",        "Dropout",          "Multinomial",
                                           "RandomNormal",     "RandomNormalLike", "RandomUniform",

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "onnx/onnx_pb.h"
@@ -35,6 +36,10 @@ const ElementwiseOperator* FindElementwise(const onnx::NodeProto& node);
 // Returns true for GlobalAveragePool and GlobalMaxPool, which reduce all axes from 2 on and keep
 // them with one element.
 bool IsGlobalPool(const onnx::NodeProto& node);
+
+// Returns the operands whose elements the node moves to its only output without computing anything
+// from them; the result holds no other elements. Empty for all other nodes.
+std::vector<int> MovedOperands(const onnx::NodeProto& node);
 
 // Returns true if the operator draws numbers, so that two nodes with the same operands differ.
 // Dropout is one, whatever its mode.

@@ -52,9 +52,9 @@ void Correspondence::AddPast(const ManifestCache& cache) {
   past.before = pair_.Before(cache.source.input);
   const ValueId after = pair_.After(cache.input);
   if (past.before == kNoValue || after == kNoValue) return;
-  if (const int32_t numbers = forms_.NumbersOf(past.before);
-      numbers != forms_.ElementType(past.before)) {
-    assumptions_.Add(NumbersOfCache(cache.source.input, ElementTypeName(numbers)));
+  if (const NumberSet numbers = forms_.NumbersOf(past.before);
+      numbers.quantizer || numbers.type != forms_.ElementType(past.before)) {
+    assumptions_.Add(NumbersOfCache(cache.source.input, numbers.Text()));
   }
   past.sequence = static_cast<size_t>(cache.source.axis);
   past.known = !cache.ring.has_value() && cache.layout.find('(') == std::string::npos;

@@ -30,6 +30,31 @@ Expr AskedBy(Expr comparison) {
   return nullptr;
 }
 
+// Returns a part of a conjunction, if possible one that reads no elements.
+Expr SimplestPart(Expr conjunction) {
+  const std::vector<Expr> parts = sym::ConjunctsOf(conjunction);
+  const auto it = std::find_if(parts.begin(), parts.end(),
+                               [](Expr part) { return sym::LoadsOf(part).empty(); });
+  return it == parts.end() ? parts.front() : *it;
+}
+
+// Returns a comparison that divides a predicate into cases: one by which a comparison in it selects
+// a number, or else a part of a negated conjunction. Null if there is none.
+Expr DividingCondition(Expr predicate) {
+  if (const Expr asked = AskedBy(predicate)) {
+    const Expr part = SimplestPart(asked->kind() == Kind::kNot ? asked->args()[0] : asked);
+    const Expr inner = DividingCondition(part);
+    return inner == nullptr ? part : inner;
+  }
+  if (predicate->kind() != Kind::kNot && predicate->kind() != Kind::kAnd) return nullptr;
+  for (Expr part : predicate->args()) {
+    if (const Expr condition = DividingCondition(part)) return condition;
+  }
+  const bool negates =
+      predicate->kind() == Kind::kNot && predicate->args()[0]->kind() == Kind::kAnd;
+  return negates ? SimplestPart(predicate->args()[0]) : nullptr;
+}
+
 // Adds the comparisons of numbers without elements of which a predicate is made.
 void CollectBounds(Expr predicate, std::vector<Expr>* bounds) {
   if (predicate->kind() == Kind::kLe && sym::LoadsOf(predicate).empty()) {
@@ -77,9 +102,9 @@ bool Equality::Follows(Expr premise, Expr conclusion, const Facts& facts) {
 }
 
 bool Equality::FollowsInAllCases(Expr premise, Expr conclusion, const Facts& facts, int depth) {
-  constexpr int kMostConditions = 3;
+  constexpr int kMostConditions = 5;
   if (Implies(premise, conclusion, facts)) return true;
-  const Expr condition = AskedBy(conclusion);
+  const Expr condition = DividingCondition(conclusion);
   if (condition == nullptr || depth >= kMostConditions) return false;
   for (const bool truth : {true, false}) {
     const Expr asked = truth ? condition : pool_.Not(condition);
@@ -100,7 +125,8 @@ bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts, int
   if (a->is_predicate() && b->is_predicate()) {
     return AsBounds(a) == AsBounds(b) ||
            (Implies(pool_.And(known, a), b, facts) && Implies(pool_.And(known, b), a, facts)) ||
-           InCasesOfBound(a, b, known, facts, depth);
+           InCasesOfBound(a, b, known, facts, depth) ||
+           InCasesOfCondition(a, b, known, facts, depth);
   }
   return SameCases(a, b, known, facts, depth) || InBothCases(a, b, known, facts, depth);
 }
@@ -171,6 +197,23 @@ bool Equality::InCasesOfBound(Expr mine, Expr theirs, Expr known, const Facts& f
     if (IsImpossible(then, facts)) continue;
     const Expr a = Pinned(pool_.Assume(mine, bound, truth, facts), then, facts);
     const Expr b = Pinned(pool_.Assume(theirs, bound, truth, facts), then, facts);
+    if (!Equal(a, b, then, facts, depth + 1)) return false;
+  }
+  return true;
+}
+
+bool Equality::InCasesOfCondition(Expr mine, Expr theirs, Expr known, const Facts& facts,
+                                  int depth) {
+  if (depth >= kDeepestSelect) return false;
+  Expr condition = DividingCondition(mine);
+  if (condition == nullptr) condition = DividingCondition(theirs);
+  if (condition == nullptr) return false;
+  for (const bool truth : {true, false}) {
+    const Expr asked = truth ? condition : pool_.Not(condition);
+    const Expr then = pool_.And(pool_.Assume(known, condition, truth, facts), asked);
+    if (IsImpossible(then, facts)) continue;
+    const Expr a = pool_.Assume(mine, condition, truth, facts);
+    const Expr b = pool_.Assume(theirs, condition, truth, facts);
     if (!Equal(a, b, then, facts, depth + 1)) return false;
   }
   return true;

@@ -49,10 +49,14 @@ class Equality {
   // makes, and where it does not hold.
   bool InCasesOfBound(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts,
                       int depth);
+  // Returns true if two predicates are equal both where a condition that divides one of them into
+  // cases holds, and where it does not hold.
+  bool InCasesOfCondition(sym::Expr mine, sym::Expr theirs, sym::Expr known,
+                          const sym::Facts& facts, int depth);
   // Replaces the index of an element by 0 where `known` leaves no other value.
   sym::Expr Pinned(sym::Expr e, sym::Expr known, const sym::Facts& facts);
   // Returns true if the conclusion holds wherever the premise does, in each case of the conditions
-  // by which the conclusion selects numbers.
+  // that divide the conclusion.
   bool FollowsInAllCases(sym::Expr premise, sym::Expr conclusion, const sym::Facts& facts,
                          int depth);
   // Returns true if q holds wherever p does.

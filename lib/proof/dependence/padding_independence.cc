@@ -129,7 +129,8 @@ class IndependenceReader {
     const auto places =
         graph_.captures(n).empty() ? OperandPlaces(forms_, n, output) : std::nullopt;
     if (!places) {
-      return {ReadsTokens(n) ? fmt::format("{} may take in several tokens", what) : "", false};
+      return {ReadsTokens(n) ? fmt::format("{} may take in several tokens", what) : "",
+              MadeOfSizes(n)};
     }
     // A sum of all elements up to the own one, along an axis that is known.
     const bool earlier = barred_ == Barred::kLater;
@@ -142,14 +143,59 @@ class IndependenceReader {
       // An index that an operand chooses reads one element of those along an axis.
       const bool chooses = absl::StartsWith(graph_.node(n).op_type(), "Gather");
       for (Expr extent : place.taken) {
-        if (chooses || AlongOf(twins_.Normal(extent, Facts{})) == Along::kNoTokens) continue;
-        return {fmt::format("{} takes in all tokens", what), false};
+        const Along along = AlongOf(twins_.Normal(extent, Facts{}));
+        if (chooses || along == Along::kNoTokens) continue;
+        const bool keeps = along == Along::kKeys && !(WeighsRows(n) && HasMaskOfKeys());
+        return {fmt::format("{} takes in all tokens", what), keeps || MadeOfSizes(n)};
       }
       const Facts facts{Joined(form.shape, place.taken)};
       PaddingReach reach = Of(forms_.At(operand, place.at, facts), form.shape, place.taken);
       if (!reach.why.empty()) return reach;
     }
     return {};
+  }
+
+  // Returns true if the operands of a node are numbers that sizes alone determine, such as the
+  // places of the tokens: what it makes of all of them is their number.
+  bool MadeOfSizes(NodeId n) const {
+    const auto inputs = graph_.inputs(n);
+    return graph_.captures(n).empty() && std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) {
+             if (v == kNoValue || graph_.constant(v) != nullptr) return true;
+             const sym::Form& form = forms_.Of(v);
+             return form.known_rank && sym::LoadsOf(form.element).empty();
+           });
+  }
+
+  // Returns true for a product whose left operand is made from a softmax nearby, as the one of an
+  // attention that is not read.
+  bool WeighsRows(NodeId n) const {
+    constexpr int kMostNodes = 24;
+    if (!graph_.Is(n, "MatMul")) return false;
+    std::vector<ValueId> open = {graph_.inputs(n)[0]};
+    for (int k = 0; k < kMostNodes && !open.empty(); ++k) {
+      const NodeId made = open.back() == kNoValue ? kNoNode : graph_.producer(open.back());
+      open.pop_back();
+      if (made == kNoNode || graph_.Is(made, "MatMul")) continue;
+      if (graph_.Is(made, "Softmax")) return true;
+      for (ValueId v : graph_.inputs(made)) {
+        if (v != kNoValue && forms_.ElementType(v) != onnx::TensorProto::INT64) open.push_back(v);
+      }
+    }
+    return false;
+  }
+
+  // Returns true if the host feeds a mask with a column for each key, which hides padding tokens
+  // in later steps, too.
+  bool HasMaskOfKeys() const {
+    return std::any_of(relation_.inputs.begin(), relation_.inputs.end(),
+                       [&](const ManifestInput& input) {
+                         const ValueId v = pair_.Before(NameInSource(input));
+                         if (v == kNoValue || !forms_.Of(v).known_rank) return false;
+                         const std::vector<Expr>& shape = forms_.Of(v).shape;
+                         return std::any_of(shape.begin(), shape.end(), [&](Expr extent) {
+                           return AlongOf(twins_.Normal(extent, Facts{})) == Along::kKeys;
+                         });
+                       });
   }
 
   PaddingReach OfAttention(const AttentionReading& reading) {

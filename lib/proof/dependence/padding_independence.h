@@ -29,8 +29,10 @@ using ReadAttentions = absl::flat_hash_map<ValueId, AttentionReading>;
 
 // Why padding tokens may change the results for real tokens.
 struct PaddingReach {
-  std::string why;             // empty if they do not; else names an output or cache
-  bool counts_tokens = false;  // something depends on the number of tokens of the step
+  std::string why;  // empty if they do not; else names an output or cache
+  // They change them even if the source is given the same padding tokens, since its caches keep
+  // them: something depends on the number of tokens, or takes in all rows of a cache.
+  bool with_same_padding = false;
 };
 
 // Judges all outputs and caches that the manifest compares, up to the first for which the statement

@@ -72,6 +72,7 @@ class Expander {
   static void Attend(const onnx::NodeProto& node, std::vector<std::string> operands, int64_t causal,
                      float softcap, int64_t columns, Writer& w, int32_t type = 0);
   static bool HasKnownAttributes(const onnx::NodeProto& node);
+  bool SharesBuffer(const onnx::NodeProto& node) const;
   bool GroupQuery(const onnx::NodeProto& node, Writer& w);
   const onnx::TensorProto* ConstantOf(std::string name) const;
   int32_t TypeOf(const onnx::NodeProto& node, std::initializer_list<int> inputs) const;

@@ -55,6 +55,54 @@ std::string InWindow(int64_t window, const std::string& past, const std::string&
   return w.Name();
 }
 
+namespace {
+
+std::string AsVector(const std::string& x, Writer& w) {
+  SetInt(&w.Node("Cast", {x}), "to", TensorProto::INT64);
+  const std::string numbers = w.Name();
+  w.Node("Reshape", {numbers, w.Ints({-1})});
+  return w.Name();
+}
+
+}  // namespace
+
+std::string FirstSlots(const std::string& last, const std::string& total, const std::string& tokens,
+                       Writer& w) {
+  const std::string slots = AsVector(last, w);
+  w.Node("Add", {slots, w.Ints({1})});
+  const std::string lengths = w.Name();
+  w.Node("Sub", {lengths, tokens});
+  const std::string later = w.Name();
+  const std::string longest = AsVector(total, w);
+  w.Node("Equal", {longest, tokens});
+  const std::string first_step = w.Name();
+  w.Node("Where", {first_step, w.Ints({0}), later});
+  return w.Name();
+}
+
+std::string SlotsOfRows(const std::string& first, const std::string& tokens, Writer& w) {
+  const std::string column = AsColumn(first, w);
+  const std::string rows = w.Count(tokens);
+  w.Node("Add", {column, rows});
+  return w.Name();
+}
+
+std::string OfSlots(int64_t window, const std::string& slots, const std::string& capacity,
+                    Writer& w) {
+  w.Node("Unsqueeze", {slots, w.Ints({1, 3})});
+  const std::string rows = w.Name();
+  const std::string keys = w.Count(capacity);
+  w.Node("LessOrEqual", {keys, rows});
+  const std::string order = w.Name();
+  if (window < 1) return order;
+  w.Node("Sub", {rows, w.Ints({window})});
+  const std::string hidden = w.Name();
+  w.Node("Greater", {keys, hidden});
+  const std::string near = w.Name();
+  w.Node("And", {order, near});
+  return w.Name();
+}
+
 std::string OfPadding(const std::string& mask, float low, int32_t type, Writer& w) {
   SetInt(&w.Node("Cast", {mask}), "to", TensorProto::INT64);
   const std::string numbers = w.Name();
@@ -98,7 +146,8 @@ std::string WithSink(const std::string& seen, const std::string& sink, int64_t h
     w.Node("Reshape", {sink, w.Ints({1, heads, 1, 1})});
     scores = w.Name();
   }
-  const std::string shape = Joined({w.Ints({1, heads}), tokens, w.Ints({1})}, 0, w);
+  const std::string sequences = w.Extent(keys, 0);
+  const std::string shape = Joined({sequences, w.Ints({heads}), tokens, w.Ints({1})}, 0, w);
   w.Node("Expand", {scores, shape});
   return Joined({keys, w.Name()}, 3, w);
 }

@@ -226,6 +226,33 @@ bool Expander::HasKnownAttributes(const NodeProto& node) {
   });
 }
 
+// Returns true if past and present of a GroupQueryAttention are one buffer: the past has a constant
+// number of slots, or both declare the same symbol for it.
+bool Expander::SharesBuffer(const NodeProto& node) const {
+  constexpr int kPast = 3;
+  const auto behind_identity = [&](std::string name) {
+    for (auto it = producers_.find(name); it != producers_.end(); it = producers_.find(name)) {
+      if (it->second->op_type() != "Identity" || it->second->input_size() != 1) break;
+      name = it->second->input(0);
+    }
+    return name;
+  };
+  const onnx::GraphProto& all = plain_.model.graph();
+  onnx::TensorShapeProto::Dimension past;
+  for (const auto& input : all.input()) {
+    const auto& shape = input.type().tensor_type().shape();
+    if (input.name() == behind_identity(node.input(kPast)) && shape.dim_size() == 4) {
+      past = shape.dim(2);
+    }
+  }
+  if (past.dim_param().empty()) return past.dim_value() > 0;
+  return std::any_of(all.output().begin(), all.output().end(), [&](const auto& output) {
+    const auto& shape = output.type().tensor_type().shape();
+    return node.output_size() > 1 && behind_identity(output.name()) == node.output(1) &&
+           shape.dim_size() == 4 && shape.dim(2).dim_param() == past.dim_param();
+  });
+}
+
 bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
   constexpr int kPast = 3, kLengths = 5, kTotal = 6, kCosines = 7, kPositions = 9, kScores = 10,
                 kSink = 11, kScale = 12, kNorm = 14;
@@ -278,6 +305,13 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
   }
   const std::string& past = node.input(kPast);
   const std::string length = w.Extent(past, 2), tokens = w.Extent(node.input(0), 1);
+  const bool buffer = SharesBuffer(node);
+  if (buffer && Has(node, kScores)) return false;
+  std::string first, slots;  // of the new rows in a buffer
+  if (buffer) {
+    first = FirstSlots(node.input(kLengths), node.input(kTotal), tokens, w);
+    slots = SlotsOfRows(first, tokens, w);
+  }
   if (IntAttribute(node, "do_rotary", 0) != 0) {
     if (!Has(node, kCosines) || !Has(node, kCosines + 1)) return false;
     const auto table = dims_.find(node.input(kCosines));
@@ -285,8 +319,9 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
     const int64_t named = IntAttribute(node, "rotary_embedding_dim", 0);
     if (named != 0 && named != 2 * table->second[1]) return false;
     const bool given = Has(node, kPositions);
-    const std::string positions =
-        given ? node.input(kPositions) : Positions(node.input(0), length, tokens, w);
+    const std::string positions = given    ? node.input(kPositions)
+                                  : buffer ? slots
+                                           : Positions(node.input(0), length, tokens, w);
     if (given) plain_.positions.push_back(positions);
     for (std::string* x : {&query, &key}) {
       NodeProto& turned = w.Node("RotaryEmbedding",
@@ -300,12 +335,14 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
     }
   }
   std::string mask = Has(node, kScores) ? node.input(kScores) : "";
-  if (window > 0) mask = InWindow(window, length, tokens, w);
-  plain_.claims.push_back({node.input(kLengths), past, node.input(0), 1});
-  plain_.claims.push_back({node.input(kTotal), past, node.input(0), 0});
+  if (window > 0 && !buffer) mask = InWindow(window, length, tokens, w);
+  if (!buffer) {
+    plain_.claims.push_back({node.input(kLengths), past, node.input(0), 1});
+    plain_.claims.push_back({node.input(kTotal), past, node.input(0), 0});
+  }
   const float softcap = FloatAttribute(node, "softcap", 0);
   const bool quantised = kept[0].bits != 0;
-  if (!quantised && !sinks) {
+  if (!quantised && !sinks && !buffer) {
     Attend(node, {query, key, value, mask, past, node.input(kPast + 1)}, 1, softcap, heads * width,
            w);
     return true;
@@ -322,10 +359,13 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
   for (int side = 0; side < 2; ++side) {
     const std::string fresh = quantised ? RowsForCache(kept[side], rows[side], w) : rows[side];
     const std::string present = Gives(node, 1 + side) ? node.output(1 + side) : "";
-    SetInt(&w.Node("Concat", {node.input(kPast + side), fresh}, present), "axis", 2);
+    NodeProto& written =
+        buffer ? w.Node("TensorScatter", {node.input(kPast + side), fresh, first}, present)
+               : w.Node("Concat", {node.input(kPast + side), fresh}, present);
+    SetInt(&written, "axis", 2);
     rows[side] = quantised ? RowsFromCache(kept[side], w.Name(), w) : w.Name();
   }
-  std::string seen = InOrder(length, tokens, w);
+  std::string seen = buffer ? OfSlots(window, slots, length, w) : InOrder(length, tokens, w);
   if (!mask.empty()) {
     w.Node("And", {seen, mask});
     seen = w.Name();

@@ -4,9 +4,11 @@
 #include <bit>
 #include <cstdint>
 
+#include "base/status.h"
 #include "fmt/format.h"
 #include "ir/operators/operator_changes.h"
 #include "onnxio/model/model.h"
+#include "onnxio/model/round_rows.h"
 #include "proof/correspondence/obligations.h"
 #include "proof/graphs/constants.h"
 #include "proof/graphs/frozen_sizes.h"
@@ -129,6 +131,13 @@ Assumption SmallSizes() {
           AssumptionSource::kHost, false};
 }
 
+// Returns the model at opset 13 or later, with quantisers of presents at the rows.
+absl::StatusOr<onnx::ModelProto> Normal(onnx::ModelProto model) {
+  KV_ASSIGN_OR_RETURN(onnx::ModelProto raised, AsOpset13(std::move(model)));
+  KV_ASSIGN_OR_RETURN(RoundedRows rounded, RoundRowsFirst(std::move(raised)));
+  return std::move(rounded.model);
+}
+
 Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
                const Manifest& manifest, Obligations* obligations) {
   Proof proof;
@@ -144,12 +153,12 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
     proof.not_tried = fmt::format("{} means something else in the other model's operator set", op);
     return proof;
   }
-  auto source = AsOpset13(*std::move(flat));
+  auto source = Normal(*std::move(flat));
   if (!source.ok()) {
     proof.not_tried = std::string(source.status().message());
     return proof;
   }
-  result = AsOpset13(*std::move(result));
+  result = Normal(*std::move(result));
   if (!result.ok()) {
     proof.not_tried = std::string(result.status().message());
     return proof;

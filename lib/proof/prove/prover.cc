@@ -205,18 +205,19 @@ class Prover {
 
   // Returns why padding tokens may change the results for real tokens. In a model with static
   // shapes a host pads each step that has fewer tokens, whatever the source would be given.
-  std::string ReachedByPadding() {
+  PaddingReach ReachedByPadding() {
     const Expr tokens = twins_.new_tokens();
     if (open_ != nullptr && tokens != nullptr && tokens->kind() == sym::Kind::kInteger) {
-      if (tokens->is_integer(1)) return "";
+      if (tokens->is_integer(1)) return {};
       const Expr open = open_->twins().new_tokens();
       const bool named = open != nullptr && open->kind() == sym::Kind::kDim;
-      if (!named) return "the number of tokens has no name";
-      return ReachOfPadding(open_->pair(), open_->twins(), {}, relation_).why;
+      if (!named) return {"the number of tokens has no name"};
+      return ReachOfPadding(open_->pair(), open_->twins(), {}, relation_);
     }
-    const PaddingReach reach = ReachOfPadding(pair_, twins_, attentions_.proved(), relation_);
+    PaddingReach reach = ReachOfPadding(pair_, twins_, attentions_.proved(), relation_);
     // All sequences are in one run of the source, which then has the same padding tokens.
-    return relation_.uniform && !reach.counts_tokens ? Mixed() : reach.why;
+    if (relation_.uniform && !reach.with_same_padding) reach.why = Mixed();
+    return reach;
   }
 
   // Adds that axes of inputs have one size in the runs of all sequences, where the source runs once
@@ -248,8 +249,10 @@ class Prover {
   void ExcludePadding(Proof* proof) {
     const bool grows = std::any_of(relation_.caches.begin(), relation_.caches.end(),
                                    [](const ManifestCache& cache) { return cache.source.growing; });
-    if (!grows || ExcludesPadding(relation_) || !HoldsWhole(*proof)) return;
-    std::string why = ReachedByPadding();
+    if (!grows || ExcludesPadding(relation_)) return;
+    const PaddingReach reach = ReachedByPadding();
+    std::string why = reach.why;
+    if (!HoldsWhole(*proof) && !(relation_.uniform && reach.with_same_padding)) return;
     if (why.empty() && open_ == nullptr && NeedsVisibleKeys(*proof)) {
       why = ReachOfRowsWithoutKeys(pair_, twins_, attentions_.proved(), relation_).why;
     }

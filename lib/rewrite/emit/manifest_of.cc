@@ -214,14 +214,13 @@ void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m
                               "unused cache slots hold finite numbers: fill new caches with zeros",
                               PreconditionStatus::kAssumed});
   for (const CacheUpdate& update : a.updates) {
-    const int32_t numbers = a.forms->NumbersOf(update.pair.past);
-    if (numbers == a.forms->ElementType(update.pair.past)) continue;
+    const NumberSet numbers = a.forms->NumbersOf(update.pair.past);
+    if (!numbers.quantizer && numbers.type == a.forms->ElementType(update.pair.past)) continue;
     const std::string& name = a.graph->name(update.pair.past);
-    m->preconditions.push_back(
-        {"KV311",
-         fmt::format("{} holds {} numbers, as every {} does", name, ElementTypeName(numbers),
-                     a.graph->name(update.pair.present)),
-         PreconditionStatus::kAssumed, name});
+    m->preconditions.push_back({"KV311",
+                                fmt::format("{} holds {}, as every {} does", name, numbers.Text(),
+                                            a.graph->name(update.pair.present)),
+                                PreconditionStatus::kAssumed, name});
   }
   for (const sym::FormAssumption& assumption : plan.assumptions) {
     const bool of_sizes = sym::SourcesOf(assumption.predicate).empty();

@@ -83,7 +83,7 @@ std::optional<Finding> NarrowNumbersRound(const Analysis& a, const ResolvedOptio
         "KV248",
         fmt::format("needs {} where {} numbers are in caches of {} (--rounding free converts them)",
                     apart ? "one write index for all sequences" : "a tensor for each cache",
-                    ElementTypeName(a.forms->NumbersOf(past)),
+                    ElementTypeName(a.forms->NumbersOf(past).type),
                     ElementTypeName(a.forms->ElementType(past))),
         *a.graph, {update.node}, {past});
   }

@@ -99,7 +99,7 @@ absl::StatusOr<NewRows> RowsOf(const PlanBasis& s, const PlannedCache& cache, bo
     std::vector<ValueId> parts = FindParts(s, cache, cache.layout, cache.update_element, shape);
     if (!parts.empty()) return NewRows(StackedRows{std::move(parts), std::move(shape)});
   }
-  const int32_t numbers = s.forms.NumbersOf(cache.pair.past);
+  const int32_t numbers = s.forms.NumbersOf(cache.pair.past).type;
   *narrow = sym::HoldsNarrowerNumbers(s.forms, cache.pair.past);
   if (*narrow) {
     const ValueId rows =

@@ -30,8 +30,7 @@ bool AttentionJudge::HidesUnused(const MaskOfSite& mask) const {
 }
 
 bool AttentionJudge::MaskAloneHidesUnused(const MaskOfSite& mask) const {
-  const Expr end = s_.pool.Add(mask.start, mask.key.new_length);
-  return Implies(s_, mask, s_.pool.Sub(end, s_.pool.Integer(1)));
+  return Implies(s_, mask, s_.pool.Sub(mask.key.new_length, s_.pool.Integer(1)));
 }
 
 // Returns keep without the slots behind the keys that the source's attention reads.

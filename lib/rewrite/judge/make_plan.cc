@@ -199,7 +199,7 @@ class SchemeJudge {
       return MakeFinding("KV248",
                          fmt::format("needs caches of the type that they are read in, found {} "
                                      "numbers in {} (--rounding free converts it)",
-                                     ElementTypeName(s_.forms.NumbersOf(past)),
+                                     ElementTypeName(s_.forms.NumbersOf(past).type),
                                      ElementTypeName(s_.forms.ElementType(past))),
                          s_.graph, {site.node}, {past});
     }

@@ -9,6 +9,7 @@
 #include "rewrite/plan/cross_token_ops.h"
 #include "rewrite/recognise/attention/attention_search.h"
 #include "rewrite/recognise/attention/score.h"
+#include "rewrite/recognise/attention/visibility.h"
 
 namespace kvlift::internal {
 namespace {
@@ -43,6 +44,23 @@ Expr HostPosition(const PlanBasis& s, Expr part, int key, int query) {
 
 sym::Facts FactsOf(const PlanBasis& s, const MaskOfSite& mask) {
   return {{nullptr, s.pool.Integer(mask.site.q_heads), mask.key.new_length, nullptr}};
+}
+
+// Returns the mask once for each case of a start such as max(start, 0), with the predicates that
+// hold in it. Returns the mask itself if its start has no cases.
+std::vector<MaskOfSite> CasesOf(const PlanBasis& s, const MaskOfSite& mask) {
+  if (mask.start->kind() != Kind::kSelect) return {mask};
+  std::vector<MaskOfSite> cases;
+  for (const bool holds : {true, false}) {
+    Expr keep = s.pool.True();
+    for (Expr part : sym::ConjunctsOf(mask.keep)) {
+      const auto split = SplitBy(s.pool, part, mask.start->args()[0]);
+      keep = s.pool.And(keep, !split ? part : holds ? split->first : split->second);
+    }
+    const MaskOfSite one = {mask.site, mask.key, keep, mask.start->args()[holds ? 1 : 2]};
+    for (const MaskOfSite& nested : CasesOf(s, one)) cases.push_back(nested);
+  }
+  return cases;
 }
 
 // Returns true if the part reads a constant table at [.., x, x] and its diagonal has no zero.
@@ -102,6 +120,21 @@ bool SeesKey(const PlanBasis& s, const MaskOfSite& mask, Expr t) {
   return true;
 }
 
+// SeesSomeKey for a start without cases.
+bool SeesAKey(const PlanBasis& s, const MaskOfSite& mask) {
+  sym::Pool& pool = s.pool;
+  const Expr own = pool.Add(mask.start, pool.Index(2));
+  std::vector<Expr> keys = {own, pool.Integer(0), pool.Index(2)};
+  if (std::holds_alternative<SourceRing>(mask.key.buffer)) {
+    keys.push_back(pool.Mod(own, s.forms.Of(mask.key.pair.past).shape[mask.key.axis], {}));
+  }
+  for (Expr part : sym::ConjunctsOf(mask.keep)) {
+    const Expr position = HostPosition(s, part, 3, 2);
+    if (position != nullptr && TrustsHost(mask.site)) keys.push_back(position);
+  }
+  return std::any_of(keys.begin(), keys.end(), [&](Expr t) { return SeesKey(s, mask, t); });
+}
+
 // Returns true if an input besides the caches may be as wide as the keys: an extent that is not a
 // number, B or S counts as such.
 bool HasHostMask(const PlanBasis& s) {
@@ -150,11 +183,16 @@ bool CarriesScores(const Graph& graph, NodeId n) {
 
 }  // namespace
 
-bool Implies(const PlanBasis& s, const MaskOfSite& mask, Expr bound) {
+bool Implies(const PlanBasis& s, const MaskOfSite& mask, Expr offset) {
   const sym::Facts facts = FactsOf(s, mask);
-  const auto parts = sym::ConjunctsOf(mask.keep);
-  return std::any_of(parts.begin(), parts.end(),
-                     [&](Expr part) { return Says(s.pool, part, s.pool.Index(3), bound, facts); });
+  const std::vector<MaskOfSite> cases = CasesOf(s, mask);
+  return std::all_of(cases.begin(), cases.end(), [&](const MaskOfSite& one) {
+    const Expr bound = s.pool.Add(one.start, offset);
+    const auto parts = sym::ConjunctsOf(one.keep);
+    return std::any_of(parts.begin(), parts.end(), [&](Expr part) {
+      return Says(s.pool, part, s.pool.Index(3), bound, facts);
+    });
+  });
 }
 
 bool ReadsHostMask(const PlanBasis& s, Expr e) {
@@ -165,23 +203,15 @@ bool ReadsHostMask(const PlanBasis& s, Expr e) {
 }
 
 bool SeesSomeKey(const PlanBasis& s, const MaskOfSite& mask) {
-  sym::Pool& pool = s.pool;
-  const Expr own = pool.Add(mask.start, pool.Index(2));
-  std::vector<Expr> keys = {own, pool.Integer(0), pool.Index(2)};
-  if (std::holds_alternative<SourceRing>(mask.key.buffer)) {
-    keys.push_back(pool.Mod(own, s.forms.Of(mask.key.pair.past).shape[mask.key.axis], {}));
-  }
-  for (Expr part : sym::ConjunctsOf(mask.keep)) {
-    const Expr position = HostPosition(s, part, 3, 2);
-    if (position != nullptr && TrustsHost(mask.site)) keys.push_back(position);
-  }
-  return std::any_of(keys.begin(), keys.end(), [&](Expr t) { return SeesKey(s, mask, t); });
+  const std::vector<MaskOfSite> cases = CasesOf(s, mask);
+  return std::all_of(cases.begin(), cases.end(),
+                     [&](const MaskOfSite& one) { return SeesAKey(s, one); });
 }
 
 bool HidesLater(const PlanBasis& s, const MaskOfSite& mask) {
   if (mask.key.new_length->is_integer(1)) return true;
   if (QueryShape(s.forms, mask.site)[2]->is_integer(1)) return true;
-  if (Implies(s, mask, s.pool.Add(mask.start, s.pool.Index(2)))) return true;
+  if (Implies(s, mask, s.pool.Index(2))) return true;
   const auto parts = sym::ConjunctsOf(mask.keep);
   return std::any_of(parts.begin(), parts.end(), [&](Expr part) {
     // The rows of a window are not at the positions that the host counts.

@@ -19,8 +19,8 @@ struct MaskOfSite {
   sym::Expr start;
 };
 
-// Returns true if a conjunct of `keep` implies t <= bound.
-bool Implies(const PlanBasis& s, const MaskOfSite& mask, sym::Expr bound);
+// Returns true if a conjunct of `keep` implies t <= start + offset, in each case of the start.
+bool Implies(const PlanBasis& s, const MaskOfSite& mask, sym::Expr offset);
 
 // Returns true if e reads a graph input at the index of the key, such as a padding mask.
 bool ReadsHostMask(const PlanBasis& s, sym::Expr e);

@@ -11,6 +11,7 @@
 #include "fmt/format.h"
 #include "rewrite/lower/fused_lowering.h"
 #include "rewrite/lower/stored_rows.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift::fused {
 namespace {
@@ -53,6 +54,22 @@ Heads ReadHeads(Lowering& l, NodeId n) {
   const int64_t width = l.Extent(n, kQuery, 2);
   if (h.q > 0 && h.kv > 0 && parts > 0 && width % parts == 0) h.size = width / parts;
   return h;
+}
+
+// Returns true if past and present are one buffer: its number of slots is a constant, or a symbol
+// that both declare.
+bool IsBuffer(Lowering& l, NodeId n) {
+  if (l.Extent(n, kPastKey, 2) != 0) return true;
+  const Graph& graph = l.graph();
+  const auto slots = [&](ValueId v) {
+    const TensorType& type = graph.type(v);
+    return type.shape && type.shape->size() == 4 ? (*type.shape)[2].param : std::string();
+  };
+  const std::string past = slots(sym::BehindIdentity(graph, graph.inputs(n)[kPastKey]));
+  return !past.empty() &&
+         std::any_of(graph.graph_outputs().begin(), graph.graph_outputs().end(), [&](ValueId v) {
+           return sym::BehindIdentity(graph, v) == graph.outputs(n)[1] && slots(v) == past;
+         });
 }
 
 // Returns why the node is not lowered; empty if it is.
@@ -114,8 +131,10 @@ std::string WhyNotGroupQuery(Lowering& l, NodeId n, const Heads& heads) {
       !l.MayGive(n, 2, present, l.Type(n, kPastValue))) {
     return "needs outputs that are declared as what it gives";
   }
-  if (l.Form(n, kPastKey).shape[2]->kind() != Kind::kDim) {
-    return "needs a past that grows, found a buffer of fixed capacity";
+  if (IsBuffer(l, n)) {
+    if (l.has(n, kScoreBias)) return "needs no attention_bias beside a buffer of fixed capacity";
+  } else if (l.Form(n, kPastKey).shape[2]->kind() != Kind::kDim) {
+    return "needs a past whose number of rows is a constant or a symbol";
   }
   if (IntAttribute(node, "do_rotary", 0) != 0 &&
       (!l.has(n, kCos) || !l.has(n, kSin) || l.Extent(n, kCos, 1) == 0)) {
@@ -144,6 +163,26 @@ Expr Element(Lowering& l, ValueId v) {
   if (!form.known_rank) return nullptr;
   std::vector<Expr> zeros(form.shape.size(), l.forms().pool().Integer(0));
   return l.forms().At(v, zeros, {});
+}
+
+// Replaces the largest of one number per sequence by that of the first sequence. They are the same
+// where all masks hold ones.
+Expr OfOneSequence(Lowering& l, Expr length) {
+  if (length == nullptr) return nullptr;
+  sym::Pool::Substitution first;
+  for (Expr load : sym::OuterLoadsOf(length)) {
+    const NodeId n = l.graph().producer(load->source());
+    if (n == kNoNode || !l.graph().Is(n, "ReduceMax")) continue;
+    const sym::Form numbers = l.forms().Of(l.graph().inputs(n)[0]);
+    if (!numbers.known_rank || numbers.shape.empty() || numbers.shape.size() > 2) continue;
+    sym::Pool::Substitution counts;
+    for (Expr count : sym::OuterLoadsOf(numbers.element)) {
+      counts.atoms[count] = l.forms().pool().Integer(0);
+    }
+    if (l.forms().pool().Substitute(numbers.element, counts, {})->has_index()) continue;
+    first.atoms[load] = Element(l, l.graph().inputs(n)[0]);
+  }
+  return first.atoms.empty() ? length : l.forms().pool().Substitute(length, first, {});
 }
 
 // Returns the input of rank 2 whose rows the node sums up, if the sum of a row of ones is its
@@ -178,7 +217,7 @@ ValueId CountedMask(Lowering& l, NodeId n) {
 std::string CheckLengths(Lowering& l, NodeId n, std::vector<ValueId>* masks) {
   sym::Pool& pool = l.forms().pool();
   const Expr count = Element(l, l.graph().inputs(n)[kSeqlens]);
-  const Expr total = Element(l, l.graph().inputs(n)[kTotal]);
+  const Expr total = OfOneSequence(l, Element(l, l.graph().inputs(n)[kTotal]));
   if (count == nullptr || total == nullptr) return "needs lengths of known rank";
   const Expr whole = pool.Add(l.Form(n, kPastKey).shape[2], l.Form(n, kQuery).shape[1]);
   sym::Pool::Substitution s;
@@ -227,17 +266,51 @@ Projections Split(Lowering& l, NodeId n, const Heads& h) {
           l.SplitHeads(v, h.kv, "value")};
 }
 
-// Returns the positions, int64 [B, S]: the operand position_ids, or else P + s.
-std::string Positions(Lowering& l, NodeId n) {
+std::string Cast(Lowering& l, const std::string& x, int32_t type, std::string_view role) {
+  return l.nodes().Add("Cast", {x}, role, {MakeAttribute("to", int64_t{type})});
+}
+
+// Returns the slot of the first new row of each sequence in a buffer, int64 [B]:
+// seqlens_k + 1 - S, or 0 in the first step, in which total_sequence_length is S.
+std::string FirstSlots(Lowering& l, NodeId n) {
+  NodeBuilder& nodes = l.nodes();
+  const auto integers = [&](int input, std::string_view role) {
+    return nodes.Add("Reshape",
+                     {Cast(l, l.in(n, input), onnx::TensorProto::INT64, role), nodes.Int64s({-1})},
+                     role);
+  };
+  const std::string added = l.Length(l.in(n, kQuery), 1, "new_length");
+  const std::string last = integers(kSeqlens, "last_slots");
+  const std::string end = nodes.Add("Add", {last, nodes.Int64s({1})}, "lengths");
+  const std::string later = nodes.Add("Sub", {end, added}, "past_lengths");
+  const std::string first_step =
+      nodes.Add("Equal", {integers(kTotal, "total_length"), added}, "first_step");
+  return nodes.Add("Where", {first_step, nodes.Int64s({0}), later}, "first_slots");
+}
+
+// Returns the slot of each new row in a buffer, int64 [B, S], from FirstSlots.
+std::string SlotsOfRows(Lowering& l, NodeId n, const std::string& first) {
+  NodeBuilder& nodes = l.nodes();
+  const std::string added = l.Length(l.in(n, kQuery), 1, "new_length");
+  const std::string rows = nodes.Add(
+      "Range", {nodes.Int64(0), nodes.Add("Squeeze", {added}, "end"), nodes.Int64(1)}, "rows");
+  const std::string column = nodes.Add("Unsqueeze", {first, nodes.Int64s({1})}, "first_column");
+  return nodes.Add("Add", {column, rows}, "slots");
+}
+
+// Returns the positions, int64 [B, S]: the operand position_ids, or else the slots of the new rows.
+// first: FirstSlots; empty if the cache grows, so that the slots are P + s.
+std::string Positions(Lowering& l, NodeId n, const std::string& first) {
   if (l.has(n, kPositions)) return l.in(n, kPositions);
+  if (!first.empty()) return SlotsOfRows(l, n, first);
   NodeBuilder& nodes = l.nodes();
   const std::string past = l.Length(l.in(n, kPastKey), 2, "past_length");
   const std::string added = l.Length(l.in(n, kQuery), 1, "new_length");
-  const std::string first = nodes.Add("Squeeze", {past}, "first");
+  const std::string begin = nodes.Add("Squeeze", {past}, "first");
   const std::string end =
       nodes.Add("Squeeze", {nodes.Add("Add", {past, added}, "total_length")}, "end");
   const std::string row = nodes.Add(
-      "Unsqueeze", {nodes.Add("Range", {first, end, nodes.Int64(1)}, "places"), nodes.Int64s({0})},
+      "Unsqueeze", {nodes.Add("Range", {begin, end, nodes.Int64(1)}, "places"), nodes.Int64s({0})},
       "place_row");
   const std::string batch = l.Length(l.in(n, kQuery), 0, "batch");
   const std::string shape = nodes.Add("Concat", {batch, nodes.Int64s({1})}, "positions_shape",
@@ -255,10 +328,10 @@ void NormalizeHeads(Lowering& l, NodeId n, Projections* p) {
   }
 }
 
-void Rotate(Lowering& l, NodeId n, const Heads& h, Projections* p) {
+void Rotate(Lowering& l, NodeId n, const Heads& h, const std::string& first, Projections* p) {
   const auto& node = l.graph().node(n);
   if (IntAttribute(node, "do_rotary", 0) == 0) return;
-  const std::string positions = Positions(l, n);
+  const std::string positions = Positions(l, n, first);
   NodeBuilder::Attributes attributes;
   if (IntAttribute(node, "rotary_interleaved", 0) != 0) {
     attributes.push_back(MakeAttribute("interleaved", int64_t{1}));
@@ -269,6 +342,21 @@ void Rotate(Lowering& l, NodeId n, const Heads& h, Projections* p) {
     *x = l.nodes().Add("RotaryEmbedding", {*x, l.in(n, kCos), l.in(n, kSin), positions}, "rotated",
                        attributes);
   }
+}
+
+// Returns bool [B, 1, S, M]: the slots of a buffer that the new rows see.
+std::string SeenSlots(Lowering& l, NodeId n, const std::string& first) {
+  NodeBuilder& nodes = l.nodes();
+  const std::string rows =
+      nodes.Add("Unsqueeze", {SlotsOfRows(l, n, first), nodes.Int64s({1, 3})}, "row_slots");
+  const std::string end = nodes.Add("Squeeze", {l.Length(l.in(n, kPastKey), 2, "capacity")}, "end");
+  const std::string slots =
+      nodes.Add("Range", {nodes.Int64(0), end, nodes.Int64(1)}, "slots_of_buffer");
+  const std::string seen = nodes.Add("LessOrEqual", {slots, rows}, "order");
+  const int64_t window = IntAttribute(l.graph().node(n), "local_window_size", -1);
+  if (window <= 0) return seen;
+  const std::string far = nodes.Add("Sub", {rows, nodes.Int64(window)}, "too_far");
+  return nodes.Add("And", {seen, nodes.Add("Greater", {slots, far}, "near")}, "seen");
 }
 
 std::string GroupQueryMask(Lowering& l, NodeId n, const std::string& queries) {
@@ -283,14 +371,10 @@ std::string GroupQueryMask(Lowering& l, NodeId n, const std::string& queries) {
                   l.Type(n, kQuery));
 }
 
-std::string Cast(Lowering& l, const std::string& x, int32_t type, std::string_view role) {
-  return l.nodes().Add("Cast", {x}, role, {MakeAttribute("to", int64_t{type})});
-}
-
 // Makes the present from the past and the new rows. Returns the rows of it that attention reads,
-// which are dequantised if the cache is quantised.
-std::string Append(Lowering& l, NodeId n, const StoredRows& stored, std::string rows,
-                   const std::string& role) {
+// which are dequantised if the cache is quantised. first: FirstSlots; empty if the cache grows.
+std::string Append(Lowering& l, NodeId n, const StoredRows& stored, const std::string& first,
+                   std::string rows, const std::string& role) {
   const size_t past = role == "key" ? kPastKey : kPastValue;
   const std::string present = l.out(n, past - kPastKey + 1);
   if (stored.quantized()) {
@@ -299,8 +383,13 @@ std::string Append(Lowering& l, NodeId n, const StoredRows& stored, std::string 
     }
     rows = Stored(l, stored, rows, role);
   }
-  l.nodes().AddNamed("Concat", {l.in(n, past), rows}, "present_" + role, present,
-                     {MakeAttribute("axis", int64_t{2})});
+  const NodeBuilder::Attributes axis = {MakeAttribute("axis", int64_t{2})};
+  if (first.empty()) {
+    l.nodes().AddNamed("Concat", {l.in(n, past), rows}, "present_" + role, present, axis);
+  } else {
+    l.nodes().AddNamed("TensorScatter", {l.in(n, past), rows, first}, "present_" + role, present,
+                       axis);
+  }
   return stored.quantized() ? Restored(l, stored, present, role) : present;
 }
 
@@ -389,7 +478,8 @@ bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
     why = ReadStoredRows(l, n, heads.kv, heads.size, &heads.key, &heads.value);
   }
   if (why.empty()) why = WhyNotGroupQuery(l, n, heads);
-  if (why.empty()) why = CheckLengths(l, n, &masks);
+  const bool buffer = why.empty() && IsBuffer(l, n);
+  if (why.empty() && !buffer) why = CheckLengths(l, n, &masks);
   if (!why.empty()) {
     l.Refuse(n, why);
     return true;
@@ -399,10 +489,11 @@ bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
   DeclareHeadSize(l, n, heads);
   Projections p = Split(l, n, heads);
   NormalizeHeads(l, n, &p);
-  Rotate(l, n, heads, &p);
+  const std::string first = buffer ? FirstSlots(l, n) : std::string();
+  Rotate(l, n, heads, first, &p);
   NodeBuilder& nodes = l.nodes();
-  const std::string keys = Append(l, n, heads.key, p.k, "key");
-  const std::string values = Append(l, n, heads.value, p.v, "value");
+  const std::string keys = Append(l, n, heads.key, first, p.k, "key");
+  const std::string values = Append(l, n, heads.value, first, p.v, "value");
   const int32_t type = l.Type(n, kQuery);
   const bool narrow = heads.key.quantized() && type != onnx::TensorProto::FLOAT;
   if (narrow) p.q = Cast(l, p.q, onnx::TensorProto::FLOAT, "wide");
@@ -411,7 +502,7 @@ bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
     const float value = FloatAttribute(node, name, 0.0F);
     if (value != 0.0F) attributes.push_back(MakeAttribute(name, value));
   }
-  const std::string mask = GroupQueryMask(l, n, p.q);
+  const std::string mask = buffer ? SeenSlots(l, n, first) : GroupQueryMask(l, n, p.q);
   l.patch().remove_nodes.insert(n);
   const int32_t computed = narrow ? int32_t{onnx::TensorProto::FLOAT} : type;
   std::string y = HasSink(l, n)

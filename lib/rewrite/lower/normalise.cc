@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "onnxio/model/round_rows.h"
 #include "rewrite/branches/merged_decoder.h"
 #include "rewrite/lower/fused_operators.h"
 #include "rewrite/lower/key_value_cache.h"
@@ -18,6 +19,11 @@ void Normalised::GiveReason(Finding* finding) const {
     finding->text = refusal.text;
     finding->nodes = refusal.nodes;
   }
+}
+
+bool Normalised::IsReplacement(const std::string& node) const {
+  return std::any_of(origins.begin(), origins.end(),
+                     [&](const Origin& origin) { return node.rfind(origin.prefix, 0) == 0; });
 }
 
 void Normalised::NameSource(std::vector<std::string>* nodes) const {
@@ -50,6 +56,14 @@ void ForgetNegativeExtents(onnx::GraphProto* graph) {
   }
 }
 
+// Moves quantisers of whole presents to the new rows.
+absl::Status RoundRows(Normalised* result) {
+  KV_ASSIGN_OR_RETURN(RoundedRows rounded, RoundRowsFirst(std::move(result->model)));
+  result->model = std::move(rounded.model);
+  for (auto& [prefix, node] : rounded.replaced) result->origins.push_back({prefix, node});
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Normalised> Normalise(onnx::ModelProto model) {
@@ -58,6 +72,7 @@ absl::StatusOr<Normalised> Normalise(onnx::ModelProto model) {
   ForgetNegativeExtents(result.model.mutable_graph());
   ReplaceSimplifiedNorms(&result.model);
   KV_RETURN_IF_ERROR(Unmerge(&result));
+  KV_RETURN_IF_ERROR(RoundRows(&result));
   KV_RETURN_IF_ERROR(UnpackCaches(&result));
   KV_RETURN_IF_ERROR(LowerFused(&result));
   return result;

@@ -76,12 +76,18 @@ class CrossTokenFinder {
   bool ReduceMixes(NodeId n);
   bool CumSumMixes(NodeId n);
   bool Mixes(NodeId n);
+  bool MixesKeys(NodeId n);
+  void TakeReadersOfRows(absl::Span<const CacheUpdate> updates);
+  bool WeighsRows(NodeId n) const;
+  bool LeadsToWeights(NodeId n) const;
   ValueId Operand(NodeId n, int k) const;
 
   const Graph& graph_;
   sym::Forms& forms_;
   absl::flat_hash_set<sym::DimSymbol> rows_, past_, sequences_;
   absl::flat_hash_set<NodeId> replaced_;  // nodes of attentions and cache updates
+  absl::flat_hash_set<NodeId> readers_;   // nodes that read rows of caches in front of a softmax
+  bool keys_are_rows_ = false;            // HoldsRows counts keys, too
   bool several_tokens_ = false, several_sequences_ = false;
 };
 

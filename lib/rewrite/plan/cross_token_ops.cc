@@ -47,6 +47,7 @@ CrossTokenFinder::CrossTokenFinder(const Analysis& a) : graph_(*a.graph), forms_
     replaced_.insert(attention.site->nodes.begin(), attention.site->nodes.end());
   }
   TakeWriting(a.updates);
+  TakeReadersOfRows(a.updates);
 }
 
 // Adds the nodes that only serve to write new rows into caches, behind the values that the presents
@@ -94,7 +95,7 @@ void CrossTokenFinder::TakeWriting(absl::Span<const CacheUpdate> updates) {
 
 NodeId CrossTokenFinder::Run() {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (!replaced_.contains(n) && Mixes(n)) return n;
+    if (!replaced_.contains(n) && (Mixes(n) || MixesKeys(n))) return n;
   }
   return kNoNode;
 }

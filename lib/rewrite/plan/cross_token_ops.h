@@ -12,7 +12,8 @@ namespace kvlift {
 // Returns the first node outside the attentions that combines real numbers of several tokens or
 // sequences, by dynamic quantisation, or by a reduction, a norm or a product over such an axis; or
 // that combines integers of several tokens, such as their sum. Returns kNoNode if no node does.
-// Axes that contain rows of the past are keys, which attention combines, and do not count.
+// Axes that contain rows of the past are keys; they count where something else than the softmax and
+// the product of an attention combines them.
 NodeId FindCrossTokenOp(const Analysis& analysis);
 
 // Returns the first node by which a token depends on later tokens, or on other sequences, of its

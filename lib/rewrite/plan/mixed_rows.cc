@@ -48,13 +48,14 @@ std::vector<int64_t> CrossTokenFinder::ReducedAxes(NodeId n, int64_t rank) const
   return axes;
 }
 
-// Returns true if the extent counts tokens or sequences of a step. The number of keys does not,
-// also of caches that stay: it contains the past length, another size, or a number of the host.
+// Returns true if the extent counts tokens or sequences of a step. The number of keys does not
+// unless keys_are_rows_, also of caches that stay: it contains the past length, another size, or a
+// number of the host.
 bool CrossTokenFinder::HoldsRows(Expr extent) const {
   const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
   if (dims.empty() || !sym::LoadsOf(extent).empty()) return false;
   return std::all_of(dims.begin(), dims.end(), [&](const sym::DimSymbol& dim) {
-    return rows_.contains(dim) && !past_.contains(dim);
+    return past_.contains(dim) ? keys_are_rows_ : rows_.contains(dim);
   });
 }
 
@@ -102,6 +103,76 @@ bool CrossTokenFinder::CumSumMixes(NodeId n) {
   const auto axis = v == kNoValue ? std::nullopt : forms_.Elements(v);
   const bool known = axis && axis->size() == 1 && axis->front()->kind() == sym::Kind::kInteger;
   return known ? RowsOn(n, 0, {axis->front()->value()}) : RowsFrom(n, 0);
+}
+
+// Adds the nodes that compute from rows of caches and are in front of the softmax of an attention,
+// or of no attention.
+void CrossTokenFinder::TakeReadersOfRows(absl::Span<const CacheUpdate> updates) {
+  std::vector<ValueId> queue;
+  for (const CacheUpdate& update : updates) {
+    queue.insert(queue.end(), {update.pair.past, update.pair.present, update.read_by_attention()});
+  }
+  absl::flat_hash_set<ValueId> seen(queue.begin(), queue.end());
+  while (!queue.empty()) {
+    const ValueId v = queue.back();
+    queue.pop_back();
+    for (const Use& use : graph_.uses(v)) {
+      if (use.kind != Use::Kind::kNodeInput || replaced_.contains(use.node)) continue;
+      if (graph_.Is(use.node, "Softmax") || graph_.Is(use.node, "Exp")) continue;
+      readers_.insert(use.node);
+      for (ValueId output : graph_.outputs(use.node)) {
+        if (output == kNoValue || !HoldsReals(forms_.ElementType(output))) continue;
+        if (seen.insert(output).second) queue.push_back(output);
+      }
+    }
+  }
+}
+
+// Returns true for a product whose left operand is made from a softmax nearby: the product of an
+// attention's weights and values.
+bool CrossTokenFinder::WeighsRows(NodeId n) const {
+  constexpr int kMostNodes = 24;
+  if (!absl::StrContains(graph_.node(n).op_type(), "MatMul")) return false;
+  std::vector<ValueId> open = {Operand(n, 0)};
+  for (int k = 0; k < kMostNodes && !open.empty(); ++k) {
+    const NodeId made = open.back() == kNoValue ? kNoNode : graph_.producer(open.back());
+    open.pop_back();
+    if (made == kNoNode || absl::StrContains(graph_.node(made).op_type(), "MatMul")) continue;
+    if (graph_.Is(made, "Softmax") || graph_.Is(made, "Exp")) return true;
+    for (ValueId v : graph_.inputs(made)) {
+      const bool of_shapes = v == kNoValue || forms_.ElementType(v) == onnx::TensorProto::INT64;
+      if (!of_shapes) open.push_back(v);
+    }
+  }
+  return false;
+}
+
+// Returns true for the largest score of each query, which a softmax that is spelled out subtracts
+// from the scores.
+bool CrossTokenFinder::LeadsToWeights(NodeId n) const {
+  constexpr int kMostNodes = 8;
+  if (!graph_.Is(n, "ReduceMax")) return false;
+  std::vector<ValueId> open = {graph_.outputs(n)[0]};
+  for (int k = 0; k < kMostNodes && !open.empty(); ++k) {
+    const ValueId v = open.back();
+    open.pop_back();
+    for (const Use& use : graph_.uses(v)) {
+      if (use.kind != Use::Kind::kNodeInput) continue;
+      if (graph_.Is(use.node, "Exp")) return true;
+      open.insert(open.end(), graph_.outputs(use.node).begin(), graph_.outputs(use.node).end());
+    }
+  }
+  return false;
+}
+
+// Returns true if the node combines rows of a cache otherwise than an attention does, by weights
+// that hide padding tokens.
+bool CrossTokenFinder::MixesKeys(NodeId n) {
+  if (!readers_.contains(n) || WeighsRows(n) || LeadsToWeights(n)) return false;
+  keys_are_rows_ = true;
+  const bool mixes = Mixes(n);
+  keys_are_rows_ = false;
+  return mixes;
 }
 
 bool CrossTokenFinder::Mixes(NodeId n) {

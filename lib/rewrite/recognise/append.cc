@@ -268,42 +268,54 @@ bool SameTruth(sym::Pool& pool, Expr a, Expr b, const sym::Facts& facts, int dep
   return true;
 }
 
-// Reads a region from the place of its rows: the update is read at i_axis - w, and the region is
-// all of w <= i_axis < w + S, however the graph says that. A slot w that is clamped to the buffer
-// makes comparisons of its own, besides those with the index.
+// Reads a region as all of start <= i_axis < start + length, however the graph says that. Returns
+// nullopt if it is another region.
+std::optional<Write> ReadPlace(sym::Forms& forms, const CachePair& pair, const Region& region,
+                               int axis, Expr start, Expr length) {
+  sym::Pool& pool = forms.pool();
+  std::vector<Expr> shape = forms.Of(pair.past).shape;
+  const int rank = static_cast<int>(shape.size());
+  for (int other = axis == 0 ? 0 : 1; other < rank; ++other) {
+    if (sym::ContainsIndex(start, other)) return std::nullopt;
+  }
+  Expr inside = pool.True();
+  for (Expr condition : region.conditions) inside = pool.And(inside, condition);
+  const sym::Facts facts{shape};
+  const Expr own = pool.Sub(pool.Index(axis), start);
+  const Expr all = pool.And(pool.Le(pool.Integer(0), own, facts), pool.Lt(own, length, facts));
+  if (all->is_integer(1) || !SameTruth(pool, inside, all, facts)) return std::nullopt;
+  Write write;
+  write.axis = axis;
+  write.start = start;
+  write.length = length;
+  shape[axis] = length;
+  write.update = Shifted(pool, region.update, axis, start, std::move(shape));
+  return write;
+}
+
+// Reads a region from the place of its rows: the update is read at i_axis - w. A slot w that is
+// clamped to the buffer makes comparisons of its own, besides those with the index. A single row is
+// read at 0; its slot is a bound of the index.
 std::optional<Write> ReadPlaceOfRows(sym::Forms& forms, const CachePair& pair,
                                      const Region& region) {
   sym::Pool& pool = forms.pool();
-  const std::vector<Expr> shape = forms.Of(pair.past).shape;
-  const int rank = static_cast<int>(shape.size());
-  Expr inside = pool.True();
-  for (Expr condition : region.conditions) inside = pool.And(inside, condition);
+  const int rank = static_cast<int>(forms.Of(pair.past).shape.size());
   for (Expr load : sym::LoadsOf(region.update)) {
     const sym::Form& rows = forms.Of(load->source());
     for (size_t k = 0; k < load->args().size() && k < rows.shape.size(); ++k) {
       for (int axis = rank - 1; axis >= 0; --axis) {
-        const Expr index = pool.Index(axis);
-        const auto linear = sym::LinearIn(pool, load->args()[k], index);
+        const auto linear = sym::LinearIn(pool, load->args()[k], pool.Index(axis));
         if (!linear || linear->coefficient != 1) continue;
-        Write write;
-        write.axis = axis;
-        write.start = pool.Neg(linear->rest);
-        write.length = rows.shape[k];
-        bool told = true;
-        for (int other = axis == 0 ? 0 : 1; other < rank; ++other) {
-          told = told && !sym::ContainsIndex(write.start, other);
-        }
-        const sym::Facts facts{shape};
-        const Expr own = pool.Sub(index, write.start);
-        const Expr all =
-            pool.And(pool.Le(pool.Integer(0), own, facts), pool.Lt(own, write.length, facts));
-        if (!told || all->is_integer(1) || !SameTruth(pool, inside, all, facts)) continue;
-        std::vector<Expr> update_shape = shape;
-        update_shape[axis] = write.length;
-        write.update = Shifted(pool, region.update, axis, write.start, std::move(update_shape));
-        return write;
+        auto write = ReadPlace(forms, pair, region, axis, pool.Neg(linear->rest), rows.shape[k]);
+        if (write) return write;
       }
     }
+  }
+  for (Expr condition : region.conditions) {
+    const Bound last = ReadBound(pool, condition, rank);
+    if (last.kind != Bound::Kind::kUpper) continue;
+    auto write = ReadPlace(forms, pair, region, last.axis, last.bound, pool.Integer(1));
+    if (write) return write;
   }
   return std::nullopt;
 }

@@ -2,6 +2,7 @@
 // how it seems to be made.
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "fmt/format.h"
 #include "rewrite/recognise/candidates.h"
 
@@ -78,6 +79,43 @@ bool MovesPast(ValueId past, Expr e) {
     }
   }
   return false;
+}
+
+namespace {
+
+// Returns true if exporters and wrappers would give the present of this past that name.
+bool IsPresentName(const std::string& past, const std::string& name) {
+  constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {"past_key_values", "present"},
+      {"past", "present"},
+      {"past", "new"},
+      {"past", "updated"},
+      {"input", "output"},
+      {"_in", "_out"},
+      {"in_", "out_"},
+      {"old", "new"}};
+  for (const auto& [from, to] : kWords) {
+    const size_t at = past.find(from);
+    if (at == std::string::npos) continue;
+    if (name == fmt::format("{}{}{}", past.substr(0, at), to, past.substr(at + from.size()))) {
+      return true;
+    }
+  }
+  return name == past + "_out" || name == past + "_new" || name == past + "_updated" ||
+         name == "new_" + past || name == "out_" + past || name == "updated_" + past;
+}
+
+}  // namespace
+
+bool HasNamesake(const Graph& graph, const CachePair& pair) {
+  const std::string& past = graph.name(pair.past);
+  if (IsPresentName(past, graph.name(pair.present))) return false;
+  const TensorType& own = graph.type(pair.present);
+  return absl::c_any_of(graph.graph_outputs(), [&](ValueId other) {
+    const TensorType& type = graph.type(other);
+    return other != pair.present && type.elem_type == own.elem_type && type.shape && own.shape &&
+           type.shape->size() == own.shape->size() && IsPresentName(past, graph.name(other));
+  });
 }
 
 Candidate DescribeCandidate(sym::Forms& forms, const CachePair& pair) {

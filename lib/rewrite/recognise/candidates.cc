@@ -205,6 +205,7 @@ class Finder {
                         [&](ValueId past) { return forms_.Of(past).shape == form.shape; });
     }
     const ValueId past = at != pasts.end() ? *at : pasts.front();
+    if (HasNamesake(graph_, {past, output})) return paired_.insert(output).second;
     Add({past, output}, DescribeCandidate(forms_, {past, output}));
     return true;
   }

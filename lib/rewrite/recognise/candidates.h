@@ -39,6 +39,9 @@ Candidates FindCandidates(sym::Forms& forms);
 std::optional<std::vector<int>> DifferingAxes(sym::Forms& forms, ValueId input, ValueId output);
 // Returns true if e, an element, reads some element of the past at another place than its own.
 bool MovesPast(ValueId past, sym::Expr e);
+// Returns true if this output holds rows of the past, but another output of its rank and type has
+// the past's name in the style of presents, and this one has not: the host feeds back the other.
+bool HasNamesake(const Graph& graph, const CachePair& pair);
 // Returns a candidate by what its form says, with the finding to report if no rule matches.
 Candidate DescribeCandidate(sym::Forms& forms, const CachePair& pair);
 

@@ -72,6 +72,13 @@ bool Wanted(const Analysis& a, const CachePair& pair, const ConvertOptions& opti
   return (options.only.empty() || meets(options.only)) && !meets(options.skip);
 }
 
+// Returns true if the TensorScatter that writes the candidate is not the source's, since the
+// lowering put it in place of another operator.
+bool IsWrittenByLowering(const Analysis& a, const Candidate& candidate) {
+  const auto& nodes = candidate.if_unmatched.nodes;
+  return candidate.converted && !nodes.empty() && a.normalised.IsReplacement(nodes[0]);
+}
+
 void MatchCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches written,
                  Analysis& a) {
   for (AnalysedCache& cache : a.caches) {
@@ -117,16 +124,23 @@ bool IsHandedOver(const Graph& graph, ValueId present) {
          GivesNothing(graph.node(n), graph.output_index(present));
 }
 
-// Finds the candidates. Caches of which the model sees only numbers of a narrower type get them
-// assumed (Forms::AssumeNumbersOf).
+bool HasQuantizer(const Graph& graph) {
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    if (graph.Is(n, "QuantizeLinear")) return true;
+  }
+  return false;
+}
+
+// Finds the candidates. Caches that hold fewer numbers than their type has get them assumed
+// (sym::NumbersOfCaches).
 Candidates CandidatesFor(Analysis& a) {
-  const auto assume = [&](const auto& types) {
+  const auto assume = [&](const auto& numbers) {
     auto forms = std::make_unique<sym::Forms>(*a.graph);
-    for (const auto& [past, type] : types) forms->AssumeNumbersOf(past, type);
+    for (const auto& [past, held] : numbers) forms->AssumeNumbersOf(past, held);
     return forms;
   };
   const auto cast = sym::CastInputs(*a.graph);
-  if (cast.empty()) return FindCandidates(*a.forms);
+  if (cast.empty() && !HasQuantizer(*a.graph)) return FindCandidates(*a.forms);
   const Candidates candidates = FindCandidates(*assume(cast));
   std::vector<std::pair<ValueId, ValueId>> pairs;
   for (const Candidate& c : candidates.pairs) pairs.emplace_back(c.pair.past, c.pair.present);
@@ -144,6 +158,11 @@ void FindCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches wr
   a.states = std::move(candidates.states);
   for (Candidate& candidate : candidates.pairs) {
     if (IsHandedOver(*a.graph, candidate.pair.present)) continue;
+    if (IsWrittenByLowering(a, candidate)) {
+      const CachePair pair = candidate.pair;
+      candidate = DescribeCandidate(*a.forms, pair);
+      candidate.pair = pair;
+    }
     a.caches.emplace_back();
     a.caches.back().candidate = std::move(candidate);
     a.normalised.GiveReason(&a.caches.back().candidate.if_unmatched);

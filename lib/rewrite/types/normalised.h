@@ -46,6 +46,8 @@ struct Normalised {
   // If the finding is about a node that could not be normalised, replaces it by the refusal that
   // says why.
   void GiveReason(Finding* finding) const;
+  // Returns true if no node of the source has this name, but one that replaces a node of it.
+  bool IsReplacement(const std::string& node) const;
   // Replaces names of nodes by those of the source's nodes that they stand for, each once.
   void NameSource(std::vector<std::string>* nodes) const;
 };

@@ -132,6 +132,7 @@ Expr Pool::Dim(const DimSymbol& symbol, int64_t min) {
   if (min > known) {
     known = min;
     impl_->non_negative.clear();
+    impl_->at_most_zero.clear();
   }
   Node node;
   node.kind_ = Kind::kDim;
@@ -150,6 +151,7 @@ Expr Pool::Internal(std::string_view name, int64_t min) {
 void Pool::Bound(const DimSymbol& symbol, Expr most) {
   impl_->dim_maximum[symbol] = most;
   impl_->non_negative.clear();
+  impl_->at_most_zero.clear();
 }
 
 Expr Pool::Load(ValueId source, absl::Span<const Expr> args) {

@@ -184,6 +184,8 @@ class Pool {
   bool exhausted() const;
 
  private:
+  Expr AtMostZero(Expr p, const Facts& facts);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -93,9 +93,20 @@ Expr Pool::Le(Expr a, Expr b, const Facts& facts) {
   Expr p = Sub(a, b);
   if (p->kind() == Kind::kFloat) return Integer(p->float_value() <= 0 ? 1 : 0);
   if (p->kind() == Kind::kInteger) return Integer(p->value() <= 0 ? 1 : 0);
+  const auto key = std::pair(p, facts.extents);
+  if (const auto it = impl_->at_most_zero.find(key); it != impl_->at_most_zero.end()) {
+    return it->second;
+  }
+  const Expr result = AtMostZero(p, facts);
+  if (!exhausted()) impl_->at_most_zero[key] = result;
+  return result;
+}
+
+// Returns the normal form of p <= 0, where p is neither a number nor a sum of numbers.
+Expr Pool::AtMostZero(Expr p, const Facts& facts) {
   if (ProveNonNegative(Neg(p), facts)) return True();
   if (ProveNonNegative(Sub(p, Integer(1)), facts)) return False();
-  if (const auto cases = SplitCases(*this, p)) {
+  if (const auto cases = exhausted() ? std::nullopt : SplitCases(*this, p)) {
     const Expr x = Le(cases->then, Integer(0), facts), y = Le(cases->otherwise, Integer(0), facts);
     if (x->kind() == Kind::kInteger || y->kind() == Kind::kInteger) {
       return Select(cases->condition, x, y);

@@ -37,6 +37,9 @@ struct Pool::Impl {
   // What Pool::ProveNonNegative has answered, by expression and extents of indices, since the
   // bounds of dimensions were last changed.
   absl::flat_hash_map<std::pair<Expr, std::vector<Expr>>, bool> non_negative;
+  // What Pool::Le has answered for e <= 0, likewise. Without it, the cases of nested selects would
+  // be compared again for each case around them.
+  absl::flat_hash_map<std::pair<Expr, std::vector<Expr>>, Expr> at_most_zero;
   int64_t overflows = 0;
   int64_t steps = 0;
 };

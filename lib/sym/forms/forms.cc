@@ -401,8 +401,8 @@ int32_t Forms::ElementType(ValueId v) {
   return impl_->engine.TypeOf(v);
 }
 
-void Forms::AssumeNumbersOf(ValueId input, int32_t type) {
-  impl_->engine.AssumeNumbersOf(input, type);
+void Forms::AssumeNumbersOf(ValueId input, const NumberSet& numbers) {
+  impl_->engine.AssumeNumbersOf(input, numbers);
 }
 
 namespace {
@@ -417,8 +417,8 @@ SizesUpTo::SizesUpTo(int64_t size) : before_(most_size) { most_size = std::max(b
 
 SizesUpTo::~SizesUpTo() { most_size = before_; }
 
-int32_t Forms::NumbersOf(ValueId v) {
-  if (v == kNoValue) return onnx::TensorProto::UNDEFINED;
+NumberSet Forms::NumbersOf(ValueId v) {
+  if (v == kNoValue) return {};
   impl_->engine.Of(v);
   return impl_->engine.NumbersOf(v);
 }

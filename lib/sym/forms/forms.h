@@ -12,6 +12,7 @@
 
 #include "absl/types/span.h"
 #include "ir/graph.h"
+#include "ir/operators/quantizer.h"
 #include "sym/expr/expr.h"
 
 namespace kvlift::sym {
@@ -114,12 +115,13 @@ class Forms {
   // unknown.
   int32_t ElementType(ValueId v);
 
-  // Assumes that every number in a graph input of a floating-point type is one of the narrower type
-  // `type`, so that a Cast to it changes none. Nothing records the assumption: the caller must
-  // state it. Must be called before the form of any value that depends on the input is asked for.
-  void AssumeNumbersOf(ValueId input, int32_t type);
-  // Returns the type that was assumed for v, or else its element type.
-  int32_t NumbersOf(ValueId v);
+  // Assumes that every number in a graph input of a floating-point type is one of these, so that a
+  // Cast to their type, or their quantiser, changes none. Nothing records the assumption: the
+  // caller must state it. Must be called before the form of any value that depends on the input is
+  // asked for.
+  void AssumeNumbersOf(ValueId input, const NumberSet& numbers);
+  // Returns the numbers that were assumed for v, or else those of its element type.
+  NumberSet NumbersOf(ValueId v);
 
   // Returns true if e, an integer, lies within half of the range of int64, so that a comparison may
   // move its terms to either side. A table of the graph, or a number that a node computes, may hold

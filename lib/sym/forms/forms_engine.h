@@ -103,10 +103,12 @@ class Engine {
   bool IsOnlyOfIntegers(const DimSymbol& axis) const;
   int32_t TypeOf(ValueId v) const { return values_[v].type; }
   // See Forms::AssumeNumbersOf and Forms::NumbersOf.
-  void AssumeNumbersOf(ValueId input, int32_t type) { assumed_numbers_[input] = type; }
-  int32_t NumbersOf(ValueId v) const {
+  void AssumeNumbersOf(ValueId input, const NumberSet& numbers) {
+    assumed_numbers_[input] = numbers;
+  }
+  NumberSet NumbersOf(ValueId v) const {
     const auto it = assumed_numbers_.find(v);
-    return it != assumed_numbers_.end() ? it->second : TypeOf(v);
+    return it != assumed_numbers_.end() ? it->second : NumberSet{TypeOf(v), std::nullopt};
   }
   // Returns true if v is a constant integer tensor without negative elements.
   bool ConstantIsNonNegative(ValueId v);
@@ -164,7 +166,7 @@ class Engine {
   std::vector<bool> node_done_;
   std::vector<FormAssumption> assumptions_;
   absl::flat_hash_map<Expr, AssumptionReason> assumed_;  // by predicate: the last reason
-  absl::flat_hash_map<ValueId, int32_t> assumed_numbers_;
+  absl::flat_hash_map<ValueId, NumberSet> assumed_numbers_;
   NamesOfSizes named_dims_;
   absl::flat_hash_map<DimSymbol, Forms::DimOrigin> origins_;
   // Axes that an input declares whose type is neither an integer type nor bool.
@@ -325,6 +327,7 @@ Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
   X(MatMulNBits)           \
   X(GatherBlockQuantized)  \
   X(DynamicQuantizeLinear) \
+  X(DequantizeLinear)      \
   X(Random)                \
   X(SkipNorm)
 #define KVLIFT_SYM_DECLARE(name) void Op##name(OpContext& c);

@@ -62,10 +62,10 @@ void AddOpaque(Table& table) {
                       : op.operands == ElementwiseOperator::Operands::kTwo ? OpBinary
                                                                            : OpVariadic);
   }
-  for (const char* op : {"BatchNormalization", "Bernoulli", "DequantizeLinear",
-                         "GroupNormalization", "Hardmax", "InstanceNormalization", "LogSoftmax",
-                         "LpNormalization", "LRN", "MeanVarianceNormalization", "QuantizeLinear",
-                         "RandomNormalLike", "RandomUniformLike", "RotaryEmbedding", "Softmax"}) {
+  for (const char* op :
+       {"BatchNormalization", "Bernoulli", "GroupNormalization", "Hardmax", "InstanceNormalization",
+        "LogSoftmax", "LpNormalization", "LRN", "MeanVarianceNormalization", "QuantizeLinear",
+        "RandomNormalLike", "RandomUniformLike", "RotaryEmbedding", "Softmax"}) {
     table[op] = OpSameShape;
   }
   for (const char* op :
@@ -85,6 +85,7 @@ void AddOpaque(Table& table) {
                 {"QLinearMatMul", OpQLinearMatMul},
                 {"Gemm", OpGemm},
                 {"DynamicQuantizeLinear", OpDynamicQuantizeLinear},
+                {"DequantizeLinear", OpDequantizeLinear},
                 {"TopK", OpTopK},
                 {"Einsum", OpEinsum},
                 {"Conv", OpConv},

@@ -93,7 +93,7 @@ bool IsNumberOf(Forms& forms, Expr element, int32_t type) {
       return IsNumberOf(forms, element->args()[1], type) &&
              IsNumberOf(forms, element->args()[2], type);
     case Kind::kLoad:
-      return CastFidelity(forms.NumbersOf(element->source()), type) == Fidelity::kExact;
+      return CastFidelity(forms.NumbersOf(element->source()).type, type) == Fidelity::kExact;
     case Kind::kFloat:
       return is_kept(element->float_value());
     case Kind::kInteger:
@@ -167,34 +167,39 @@ ValueId ExactOperand(Forms& forms, NodeId node) {
   return forms.graph().inputs(node)[static_cast<size_t>(passed->input)];
 }
 
-absl::flat_hash_map<ValueId, int32_t> CastInputs(const Graph& graph) {
-  absl::flat_hash_map<ValueId, int32_t> types;
+absl::flat_hash_map<ValueId, NumberSet> CastInputs(const Graph& graph) {
+  absl::flat_hash_map<ValueId, NumberSet> types;
   for (ValueId input : graph.graph_inputs()) {
     const int32_t type = TypeOfAllCasts(graph, input);
     const int32_t declared = graph.type(input).elem_type;
     const bool narrower = IsFloatType(declared) && ElementBits(type) < ElementBits(declared);
-    if (narrower && CastFidelity(declared, type) == Fidelity::kRounded) types[input] = type;
+    if (narrower && CastFidelity(declared, type) == Fidelity::kRounded)
+      types[input] = {type, std::nullopt};
   }
   return types;
 }
 
-absl::flat_hash_map<ValueId, int32_t> NumbersOfCaches(
+absl::flat_hash_map<ValueId, NumberSet> NumbersOfCaches(
     const Graph& graph, absl::Span<const std::pair<ValueId, ValueId>> caches) {
   const auto cast = CastInputs(graph);
-  absl::flat_hash_map<ValueId, int32_t> narrow;
+  absl::flat_hash_map<ValueId, NumberSet> narrow, rounded;
   for (const auto& [past, present] : caches) {
     const auto it = cast.find(past);
     if (it != cast.end() && present != kNoValue) narrow.insert(*it);
+    if (auto quantizer = QuantizerOfRows(graph, past, present)) {
+      rounded[past] = {graph.type(past).elem_type, std::move(quantizer)};
+    }
   }
-  if (narrow.empty()) return narrow;
+  if (narrow.empty()) return rounded;
   Forms forms(graph);
-  for (const auto& [past, type] : narrow) forms.AssumeNumbersOf(past, type);
+  for (const auto& [past, numbers] : narrow) forms.AssumeNumbersOf(past, numbers);
   for (const auto& [past, present] : caches) {
     const auto it = narrow.find(past);
     if (it == narrow.end()) continue;
     const Form form = forms.Of(present);
-    if (!form.known_rank || !IsNumberOf(forms, form.element, it->second)) narrow.erase(it);
+    if (!form.known_rank || !IsNumberOf(forms, form.element, it->second.type)) narrow.erase(it);
   }
+  narrow.merge(rounded);
   return narrow;
 }
 

@@ -41,22 +41,23 @@ ValueId ExactOperand(Forms& forms, NodeId node);
 ValueId BehindIdentity(const Graph& graph, ValueId v);
 
 // Returns the graph inputs of a floating-point type whose elements only Casts to one narrower
-// floating-point type read, directly or through Identity nodes, each with that type
-// (onnx::TensorProto::DataType).
-absl::flat_hash_map<ValueId, int32_t> CastInputs(const Graph& graph);
+// floating-point type read, directly or through Identity nodes, each with the numbers of that type.
+absl::flat_hash_map<ValueId, NumberSet> CastInputs(const Graph& graph);
 
 // Returns true if v was assumed to hold numbers of a narrower type than it declares
 // (Forms::AssumeNumbersOf).
 inline bool HoldsNarrowerNumbers(Forms& forms, ValueId v) {
-  return forms.NumbersOf(v) != forms.ElementType(v);
+  return forms.NumbersOf(v).type != forms.ElementType(v);
 }
 
-// Returns the caches that are declared with more bits than their numbers have, with the narrower
-// floating-point type T of those numbers (onnx::TensorProto::DataType), such as caches of float16
-// models whose inputs and outputs are float32. Each pair is a past, a graph input, and its present.
-// All nodes that read numbers of the past are casts to T, and the present holds numbers of T if the
-// past does. So a past that begins without rows, or with zeros, holds numbers of T in every step.
-absl::flat_hash_map<ValueId, int32_t> NumbersOfCaches(
+// Returns the caches that hold fewer numbers than their type has, with those numbers. Each pair is
+// a past, a graph input, and its present, which holds such numbers if the past does. So a past that
+// begins without rows, or with zeros, holds them in every step. They are
+//
+// - numbers of a narrower floating-point type T, such as in caches of float16 models whose inputs
+//   and outputs are float32; all nodes that read numbers of the past are casts to T; or
+// - numbers of a quantiser that rounds all rows of the present, or each part of it.
+absl::flat_hash_map<ValueId, NumberSet> NumbersOfCaches(
     const Graph& graph, absl::Span<const std::pair<ValueId, ValueId>> caches);
 
 // Returns the quantised values that `value` is read from: the first operand of the

@@ -334,7 +334,7 @@ bool HoldsNumbers(int32_t float_type) {
 bool KeepsReal(Engine& engine, Expr x, int32_t from, int32_t to) {
   if (CastFidelity(from, to) == Fidelity::kExact) return true;
   return x->kind() == Kind::kLoad &&
-         CastFidelity(engine.NumbersOf(x->source()), to) == Fidelity::kExact;
+         CastFidelity(engine.NumbersOf(x->source()).type, to) == Fidelity::kExact;
 }
 
 // Returns x, an integer that the host gives, with the assumption that it is small enough for the

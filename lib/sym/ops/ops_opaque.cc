@@ -1,5 +1,6 @@
 // Real arithmetic: the result has a known shape, and its elements are opaque, except of products
 // that pick rows.
+#include "ir/operators/quantizer.h"
 #include "sym/forms/forms_engine.h"
 #include "sym/ops/one_hot.h"
 
@@ -72,6 +73,27 @@ void OpDynamicQuantizeLinear(OpContext& c) {
   c.SetOpaque(0, c.in(0).form.shape);
   c.SetOpaque(1, {});
   c.SetOpaque(2, {});
+}
+
+// A quantiser gives numbers that were assumed to be its own back unchanged.
+void OpDequantizeLinear(OpContext& c) {
+  Engine& engine = c.engine();
+  const ValueId rounded = RoundedBy(engine.graph(), c.output(0));
+  if (rounded != kNoValue) {
+    const auto quantizer = QuantizerOf(engine.graph(), c.output(0));
+    const Value& x = engine.Of(rounded);
+    const auto kept = [&](absl::Span<const Expr> leaves) {
+      const Expr e = leaves[0];
+      const bool own =
+          e->kind() == Kind::kLoad && engine.NumbersOf(e->source()).quantizer == quantizer;
+      return own ? e : nullptr;
+    };
+    if (x.form.known_rank && engine.Lift({x.form.element}, kept) != nullptr) {
+      return c.Set(0, x.form.shape,
+                   [&](Indices ix, const Facts& facts) { return engine.At(x, ix, facts); });
+    }
+  }
+  OpSameShape(c);
 }
 
 void OpMatMulNBits(OpContext& c) {

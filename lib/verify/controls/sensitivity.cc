@@ -195,12 +195,37 @@ class Sampler {
       const int64_t first = cache.source.growing ? past - rows : 0;
       if (slot < first) continue;  // the token has left the window
       const int32_t type = feeds_.at(cache.input).type();
-      Try(fmt::format("slot {} of cache {}, sequence {},", slot, cache.id, b), type,
-          ChangesOf(type), [&](const Change& change, exec::Feeds* theirs, exec::Feeds* mine) {
+      Try(fmt::format("slot {} of cache {}, sequence {},", slot, cache.id, b),
+          TypeFelt(cache, type), ChangesOfCache(cache, type),
+          [&](const Change& change, exec::Feeds* theirs, exec::Feeds* mine) {
             ChangeSlot(cache, slot, b, change, &mine->at(cache.input));
             ChangeSourceSlot(cache, slot - first, b, change, &theirs->at(cache.source.input));
           });
     }
+  }
+
+  // Returns the quantiser whose numbers the cache holds; null if it may hold others.
+  const UniformQuantizer* QuantizerOf(const ManifestCache& cache) const {
+    const auto& numbers = driver_.stimulus().interface().numbers_of_caches;
+    const auto it = numbers.find(cache.source.input);
+    return it != numbers.end() && it->second.quantizer ? &*it->second.quantizer : nullptr;
+  }
+
+  // Returns the type that bounds how far a change of the cache's numbers can be felt.
+  int32_t TypeFelt(const ManifestCache& cache, int32_t type) const {
+    const UniformQuantizer* quantizer = QuantizerOf(cache);
+    return quantizer == nullptr ? type : quantizer->codes;
+  }
+
+  // Returns changes whose results are numbers that the cache may hold.
+  std::vector<Change> ChangesOfCache(const ManifestCache& cache, int32_t type) const {
+    std::vector<Change> changes = ChangesOf(type);
+    const UniformQuantizer* quantizer = QuantizerOf(cache);
+    if (quantizer == nullptr) return changes;
+    for (Change& change : changes) {
+      change = [change, quantizer](double v, int64_t k) { return quantizer->Round(change(v, k)); };
+    }
+    return changes;
   }
 
   void ChangeSlot(const ManifestCache& cache, int64_t slot, int64_t b, const Change& change,

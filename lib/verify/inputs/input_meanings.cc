@@ -276,7 +276,10 @@ void InputReader::ReadCache(const ManifestCache& cache) {
   const ValueId past = graph_.Find(cache.source.input);
   const int32_t read = TypeOfAllCasts(graph_, past);
   if (IsFloatType(read) && ElementBits(read) < ElementBits(graph_.type(past).elem_type)) {
-    out_.narrow_caches[cache.source.input] = read;
+    out_.numbers_of_caches[cache.source.input] = {read, std::nullopt};
+  } else if (auto quantizer = QuantizerOfRows(graph_, past, graph_.Find(cache.source.output))) {
+    out_.numbers_of_caches[cache.source.input] = {graph_.type(past).elem_type,
+                                                  std::move(quantizer)};
   }
   const auto type_of = [&](const ManifestCache& one) {
     const ValueId input = graph_.Find(one.source.input);

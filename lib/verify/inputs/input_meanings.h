@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "contract/manifest.h"
 #include "ir/graph.h"
+#include "ir/operators/quantizer.h"
 
 namespace kvlift {
 
@@ -83,9 +84,10 @@ struct SourceInput {
 struct SourceInterface {
   std::map<std::string, SourceInput> inputs;        // all inputs but caches, by name
   std::map<std::string, std::vector<Axis>> caches;  // the axes of each cache, by input name
-  // Caches of floating-point numbers, by input name, that the source reads only as numbers of a
-  // narrower floating-point type, with that type (onnx::TensorProto::DataType).
-  std::map<std::string, int32_t> narrow_caches;
+  // Caches of floating-point numbers, by input name, that hold fewer numbers than their type has:
+  // those of a narrower type as which the source reads all of them, or those of a quantiser that
+  // rounds the rows of its present.
+  std::map<std::string, NumberSet> numbers_of_caches;
   // Caches of floating-point numbers, by input name, beside caches of whole numbers of 8 bits. They
   // may be the scales of these, and then rows are as large as those of other caches only if scales
   // are small.

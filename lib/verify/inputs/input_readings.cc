@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "fmt/format.h"
 #include "ir/declared_sizes.h"
 #include "verify/inputs/input_reader.h"
@@ -46,6 +47,10 @@ std::vector<Axis> InputReader::AxisOptions(const std::string& name, const Dims& 
     }
     if (last) return {{Extent::kKeys, 0}, {Extent::kTokens, 0}};
     return {{Extent::kTokens, 0}, {Extent::kStatic, 1}};
+  }
+  // An exporter of transformers declares constant sizes as names of digits.
+  if (int64_t size = 0; absl::SimpleAtoi(dim.param, &size) && size > 0) {
+    return {{Extent::kStatic, size}};
   }
   const Axis free = {Extent::kStatic, kFreeLength, true,
                      dim.param.empty() ? fmt::format("{}[{}]", name, k) : dim.param};

@@ -247,8 +247,8 @@ std::vector<std::string> InputsReadForShapes(const Manifest& relation, const Gra
 
 Assumptions RestrictionsOf(const SourceInterface& interface, const std::vector<std::string>& free) {
   Assumptions all;
-  for (const auto& [name, type] : interface.narrow_caches) {
-    all.Add(NumbersOfCache(name, ElementTypeName(type)));
+  for (const auto& [name, numbers] : interface.numbers_of_caches) {
+    all.Add(NumbersOfCache(name, numbers.Text()));
   }
   for (const auto& [name, input] : interface.inputs) {
     const Reading& reading = input.reading();

@@ -128,11 +128,12 @@ void Stimulus::FillWithNoise(const ManifestCache& cache, const std::vector<int>&
   const int64_t middle = (range.low + range.high + 1) / 2;
   const auto level = static_cast<double>(middle);
   const double reach = 100.0 / 128 * (static_cast<double>(range.high + 1) - level);
-  const auto narrow = interface_.narrow_caches.find(cache.source.input);
-  const bool rounds = narrow != interface_.narrow_caches.end();
-  const exec::Tensor one(rounds ? narrow->second : view.type, {1});
+  const auto numbers = interface_.numbers_of_caches.find(cache.source.input);
+  const bool rounds = numbers != interface_.numbers_of_caches.end();
+  const exec::Tensor one(rounds ? numbers->second.type : view.type, {1});
   const auto stored = [&](double number) {
     if (!rounds) return number;
+    if (numbers->second.quantizer) return numbers->second.quantizer->Round(number);
     StoreDouble(one.view(), 0, number);
     return exec::ElementAsDouble(one.view(), 0);
   };

@@ -23,7 +23,7 @@ class Planner {
 
   std::vector<Plan> Run() {
     Uniform("prefill of 1", "a first token", 1, {1});
-    Uniform("prefill of 2", "a short prompt", 1, {2});
+    Uniform("prefill of 2", "a short prompt, then a longer chunk", 1, {2, 3});
     Uniform("decode", "a prompt of 7, three tokens, a chunk of 3", 1, {7, 1, 1, 1, 3});
     Uniform("batch", "the same with three sequences", 3, {7, 1, 1, 1, 3});
     LastSlot();

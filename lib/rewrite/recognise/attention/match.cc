@@ -258,7 +258,7 @@ class ViewFinder {
 // Returns true if a cache is declared wider than its numbers are, and is read in another type that
 // holds them.
 bool IsReadAs(sym::Forms& forms, ValueId past, int32_t elem_type) {
-  const int32_t declared = forms.ElementType(past), numbers = forms.NumbersOf(past);
+  const int32_t declared = forms.ElementType(past), numbers = forms.NumbersOf(past).type;
   return numbers != declared && elem_type != declared &&
          sym::CastFidelity(numbers, elem_type) == sym::Fidelity::kExact;
 }

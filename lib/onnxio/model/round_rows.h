@@ -1,0 +1,31 @@
+// Quantisers of whole presents, moved to the rows that a step adds.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "onnx/onnx_pb.h"
+
+namespace kvlift {
+
+struct RoundedRows {
+  onnx::ModelProto model;
+  // For each graph output whose quantiser was moved: the prefix of the names of the new nodes, and
+  // the name of the DequantizeLinear that they replace.
+  std::vector<std::pair<std::string, std::string>> replaced;
+};
+
+// Replaces a quantiser (ir/operators/quantizer.h) of a graph output by quantisers of what the
+// output is put together from:
+//
+//   DequantizeLinear(QuantizeLinear(Concat(past, new))) =
+//       Concat(DequantizeLinear(QuantizeLinear(past)), DequantizeLinear(QuantizeLinear(new)))
+//
+// and alike for other operators that only move elements. Both sides hold the same bits, since each
+// element is rounded alone. Outputs that no graph input reaches in this way stay as they are. A
+// model without such outputs is returned unchanged. Fails if the model has no valid graph.
+absl::StatusOr<RoundedRows> RoundRowsFirst(onnx::ModelProto model);
+
+}  // namespace kvlift
