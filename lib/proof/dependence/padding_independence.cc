@@ -268,6 +268,17 @@ class IndependenceReader {
            std::any_of(captures.begin(), captures.end(), reads);
   }
 
+  // Returns true if an expression contains an extent that no input declares, and that is no past.
+  bool HoldsUnknownSize(Expr e) const {
+    const std::vector<sym::DimSymbol> known = sym::DimsOf(past_), own = sym::DimsOf(new_);
+    for (const sym::DimSymbol& dim : sym::DimsOf(e)) {
+      const bool of_step = std::find(known.begin(), known.end(), dim) != known.end() ||
+                           std::find(own.begin(), own.end(), dim) != own.end();
+      if (dim.is_internal() && !of_step) return true;
+    }
+    return false;
+  }
+
   bool CountsTokens(Expr e) const { return sym::ContainsDim(e, new_->dim()); }
 
   // `extent` is in the source's terms.
@@ -360,7 +371,11 @@ class IndependenceReader {
           pool_.Load(load->source(), std::vector<Expr>(load->args().size(), pool_.Integer(0)));
     }
     const Expr rest = loads.atoms.empty() ? e : pool_.Substitute(e, loads, place.facts);
-    if (barred_ != Barred::kLater || !CountsTokens(rest)) return {};
+    if (barred_ != Barred::kLater) return {};
+    if (HoldsUnknownSize(rest)) {
+      return {fmt::format("{} depends on a size that only running the model tells", Text(e)), true};
+    }
+    if (!CountsTokens(rest)) return {};
     return {fmt::format("{} depends on the number of tokens", Text(e)), true};
   }
 

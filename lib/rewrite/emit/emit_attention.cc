@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "rewrite/emit/relayout.h"
-#include "rewrite/lower/decoded_rows.h"
+#include "rewrite/lower/fused/decoded_rows.h"
 
 namespace kvlift::internal {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "rewrite/lower/decoded_rows.h"
+#include "rewrite/lower/fused/decoded_rows.h"
 #include "rewrite/recognise/attention/match.h"
 #include "rewrite/recognise/attention/visibility.h"
 

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "onnxio/model/round_rows.h"
 #include "rewrite/branches/merged_decoder.h"
-#include "rewrite/lower/fused_operators.h"
+#include "rewrite/lower/fused/fused_operators.h"
 #include "rewrite/lower/key_value_cache.h"
 #include "rewrite/lower/simplified_norm.h"
 

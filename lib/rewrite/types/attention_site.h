@@ -37,7 +37,7 @@ struct CastRows {
 };
 
 // Attention reads rows that nodes of the source make from the stored rows: one DequantizeLinear
-// with a constant scalar scale, or the nodes of DecodedRows (rewrite/lower/decoded_rows.h).
+// with a constant scalar scale, or the nodes of DecodedRows (rewrite/lower/fused/decoded_rows.h).
 struct ComputedRows {
   std::vector<NodeId> nodes;   // one or more, in the order in which they run
   std::vector<ValueId> roots;  // the operands of `nodes` that are the stored rows

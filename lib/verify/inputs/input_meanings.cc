@@ -308,6 +308,8 @@ absl::Status InputReader::AddInput(ValueId v) {
   input.salt = Hash(name);
   input.compared = whole && uses_.IsCompared(name);
   input.position = name != tokens_input_ && (input.compared || (whole && uses_.IsPosition(name)));
+  const auto length = uses_.LengthAtOperator(name);
+  input.of_longest = length && length->first == Length::kLongest;
   if (name == tokens_input_ && whole) {
     input.rows = table_rows_;
     AddTokens(*type.shape, &input);

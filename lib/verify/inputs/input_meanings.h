@@ -75,6 +75,9 @@ struct SourceInput {
   bool position = false;  // determines where something is written, cut or hidden
   // The input holds positions that only encode where a token is, so that any numbers may be fed.
   bool free = false;
+  // The operator that reads the input takes the length of the longest sequence of a batch, so that
+  // sequences of different lengths share it.
+  bool of_longest = false;
   std::vector<Reading> readings;  // at least one, the likeliest first
   size_t chosen = 0;              // index in `readings`
 

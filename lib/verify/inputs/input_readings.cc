@@ -192,10 +192,11 @@ void InputReader::AddLengths(const std::string& name, const Add& add) const {
   if (at) {
     // The input is the operand's length minus the constant. P + S and P + S - 1 are one apart for
     // any S.
-    const bool total = (at->first == Length::kTotal && at->second == 0) ||
-                       (at->first == Length::kLast && at->second == -1);
-    const bool last = (at->first == Length::kLast && at->second == 0) ||
-                      (at->first == Length::kTotal && at->second == 1);
+    const bool counts_all = at->first == Length::kTotal || at->first == Length::kLongest;
+    const bool total =
+        (counts_all && at->second == 0) || (at->first == Length::kLast && at->second == -1);
+    const bool last =
+        (at->first == Length::kLast && at->second == 0) || (counts_all && at->second == 1);
     if (total || last) {
       add(total ? Meaning::kTotal : Meaning::kLast);
       add(Meaning::kPositions);

@@ -203,7 +203,7 @@ std::optional<std::pair<Length, int64_t>> InputUses::LengthAtOperator(
       length = Length::kPast;
     if (is("Attention", "", 6)) length = Length::kTotal;
     if (is("GroupQueryAttention", "com.microsoft", 5)) length = Length::kLast;
-    if (is("GroupQueryAttention", "com.microsoft", 6)) length = Length::kTotal;
+    if (is("GroupQueryAttention", "com.microsoft", 6)) length = Length::kLongest;
     if (is("Attention", "com.microsoft", 6)) length = Length::kPast;
     if (is("MultiHeadAttention", "com.microsoft", 8)) length = Length::kPast;
     if (length && !found) found = {*length, so_far};

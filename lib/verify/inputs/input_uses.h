@@ -18,8 +18,8 @@
 namespace kvlift {
 
 // The length that the definition of an operator gives one of its operands: P, P+S-1 or P+S, with P
-// past and S new tokens.
-enum class Length { kPast, kLast, kTotal };
+// past and S new tokens; or P+S of the longest sequence of the batch.
+enum class Length { kPast, kLast, kTotal, kLongest };
 
 class InputUses {
  public:

@@ -332,10 +332,11 @@ absl::StatusOr<exec::Tensor> Stimulus::Feed(const std::string& name, const StepS
     if (input.reading().Has(Extent::kSlots)) key = TokenInSlot(step, b, key, capacity);
     const bool behind =
         fill && input.reading().Has(Extent::kKeys) && key >= step.past[b] + step.real_of(b);
-    const double value =
-        behind ? static_cast<double>(*fill) : Value(input, step, b, token, key, rest);
+    double value = behind ? static_cast<double>(*fill) : Value(input, step, b, token, key, rest);
     for (int64_t other = 1; shared && !numbers && other < step.batch(); ++other) {
-      if (value != Value(input, step, other, token, key, rest)) return one_for_all();
+      const double of_other = Value(input, step, other, token, key, rest);
+      if (value != of_other && !input.of_longest) return one_for_all();
+      value = std::max(value, of_other);
     }
     StoreDouble(tensor.view(), i, value);
   }

@@ -247,6 +247,12 @@ void PairVerifier::FindExtras(Stimulus* stimulus) {
                                        [](const Axis& axis) { return !axis.free_length.empty(); });
     if (input.reading().IsAddedMask()) added_masks_.push_back(name);
   }
+  for (const auto& [name, numbers] : stimulus->interface().numbers_of_caches) {
+    if (!numbers.quantizer || HoldsWhole(report_.proof)) continue;
+    report_.assumptions.Add(
+        NotRun(AssumptionKind::kNumberType, name,
+               fmt::format("no new row of {} is beyond the range of its quantiser", name)));
+  }
   // Where all facts hold, a few thresholds suffice to guard against faults of the proof.
   const size_t most = HoldsWhole(report_.proof) ? 3 : 12;
   constexpr int64_t kFarthest = 4200;
@@ -268,6 +274,12 @@ void PairVerifier::FindLimits(const Stimulus& stimulus, const SourceFacts& facts
   const bool excluded = LimitByProof(report_.proof.assumptions, &limits_);
   if (!limits_.pads && !excluded) {
     report_.assumptions.Add(NotRun(AssumptionKind::kPadding, "", "no step has padding tokens"));
+  }
+  const bool grows = std::any_of(relation_.caches.begin(), relation_.caches.end(),
+                                 [](const ManifestCache& cache) { return cache.source.growing; });
+  if (grows && limits_.pads && !limits_.causal && !limits_.kept) {
+    report_.assumptions.Add(
+        NotRun(AssumptionKind::kPadding, "", "no step has padding tokens: tokens see later ones"));
   }
   limits_.full = options_.full;
   facts_.reads_unused = facts.reads_unused || part_.reads_unused;

@@ -5,7 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "base/overloaded.h"
-#include "rewrite/lower/decoded_rows.h"
+#include "rewrite/lower/fused/decoded_rows.h"
 #include "sym/forms/keeps_value.h"
 
 namespace kvlift {

@@ -1,4 +1,4 @@
-#include "rewrite/lower/decoded_rows.h"
+#include "rewrite/lower/fused/decoded_rows.h"
 
 #include <algorithm>
 #include <optional>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "rewrite/lower/normalise.h"
+#include "rewrite/types/normalised.h"
 
 namespace kvlift {
 

@@ -1,4 +1,4 @@
-#include "rewrite/lower/stored_rows.h"
+#include "rewrite/lower/fused/stored_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include "fmt/format.h"
 #include "ir/tensor_data.h"
 #include "ir/types.h"
-#include "rewrite/lower/decoded_rows.h"
+#include "rewrite/lower/fused/decoded_rows.h"
 
 namespace kvlift::fused {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "rewrite/lower/fused_lowering.h"
+#include "rewrite/lower/fused/fused_lowering.h"
 
 namespace kvlift::fused {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "rewrite/lower/fused_lowering.h"
+#include "rewrite/lower/fused/fused_lowering.h"
 
 namespace kvlift::fused {
 

@@ -1,7 +1,8 @@
-// Lowers GroupQueryAttention of com.microsoft over a past that grows. The operator writes new rows
-// at seqlens_k + 1 - S, and its attention is causal. That index is P if all rows of the past are
-// valid, which follows from how the graph computes seqlens_k: from a mask of ones, or from shapes.
-// Source: the contrib operator text of ONNX Runtime 1.31.
+// Lowers GroupQueryAttention of com.microsoft. The operator writes new rows at seqlens_k + 1 - S,
+// or at 0 in a first step, and its attention is causal. If past and present are one buffer, that
+// index is computed as it is. If the past grows, the index is P if all rows of the past are valid,
+// which follows from how the graph computes seqlens_k: from a mask of ones, or from shapes. Source:
+// the contrib operator text of ONNX Runtime 1.31.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,8 +10,9 @@
 #include <vector>
 
 #include "fmt/format.h"
-#include "rewrite/lower/fused_lowering.h"
-#include "rewrite/lower/stored_rows.h"
+#include "rewrite/lower/fused/fused_lowering.h"
+#include "rewrite/lower/fused/lengths_given.h"
+#include "rewrite/lower/fused/stored_rows.h"
 #include "sym/forms/keeps_value.h"
 
 namespace kvlift::fused {
@@ -95,6 +97,10 @@ std::string WhyNotGroupQuery(Lowering& l, NodeId n, const Heads& heads) {
                          : attribute.type() == onnx::AttributeProto::STRING
                              ? attribute.s().empty() || attribute.s() == "NONE"
                              : attribute.type() == onnx::AttributeProto::INT && attribute.i() <= 0;
+    if (name == "sliding_window_cache" && !neutral) {
+      return "needs a past that keeps its rows, found sliding_window_cache, with which the oldest "
+             "rows leave the buffer";
+    }
     if (!neutral) return fmt::format("needs no {}", attribute.name());
   }
   // ONNX Runtime takes -1 for no window; what it does with 0 depends on its version.
@@ -131,6 +137,16 @@ std::string WhyNotGroupQuery(Lowering& l, NodeId n, const Heads& heads) {
       !l.MayGive(n, 2, present, l.Type(n, kPastValue))) {
     return "needs outputs that are declared as what it gives";
   }
+  for (const int past : {kPastKey, kPastValue}) {
+    const std::vector<Expr>& shape = l.Form(n, past).shape;
+    const auto differs = [](Expr extent, int64_t size) {
+      return extent->kind() == Kind::kInteger && extent->value() != size;
+    };
+    if (differs(shape[1], heads.kv) || differs(shape[3], heads.key.stored_size())) {
+      return fmt::format("needs pasts of {} heads with {} elements", heads.kv,
+                         heads.key.stored_size());
+    }
+  }
   if (IsBuffer(l, n)) {
     if (l.has(n, kScoreBias)) return "needs no attention_bias beside a buffer of fixed capacity";
   } else if (l.Form(n, kPastKey).shape[2]->kind() != Kind::kDim) {
@@ -153,93 +169,6 @@ std::string WhyNotGroupQuery(Lowering& l, NodeId n, const Heads& heads) {
   }
   if (l.has(n, kScoreBias) && l.Rank(n, kScoreBias) != 4) {
     return "needs an attention_bias of rank 4";
-  }
-  return {};
-}
-
-// Returns the first element of an integer tensor; null if its rank is not known.
-Expr Element(Lowering& l, ValueId v) {
-  const sym::Form form = l.forms().Of(v);
-  if (!form.known_rank) return nullptr;
-  std::vector<Expr> zeros(form.shape.size(), l.forms().pool().Integer(0));
-  return l.forms().At(v, zeros, {});
-}
-
-// Replaces the largest of one number per sequence by that of the first sequence. They are the same
-// where all masks hold ones.
-Expr OfOneSequence(Lowering& l, Expr length) {
-  if (length == nullptr) return nullptr;
-  sym::Pool::Substitution first;
-  for (Expr load : sym::OuterLoadsOf(length)) {
-    const NodeId n = l.graph().producer(load->source());
-    if (n == kNoNode || !l.graph().Is(n, "ReduceMax")) continue;
-    const sym::Form numbers = l.forms().Of(l.graph().inputs(n)[0]);
-    if (!numbers.known_rank || numbers.shape.empty() || numbers.shape.size() > 2) continue;
-    sym::Pool::Substitution counts;
-    for (Expr count : sym::OuterLoadsOf(numbers.element)) {
-      counts.atoms[count] = l.forms().pool().Integer(0);
-    }
-    if (l.forms().pool().Substitute(numbers.element, counts, {})->has_index()) continue;
-    first.atoms[load] = Element(l, l.graph().inputs(n)[0]);
-  }
-  return first.atoms.empty() ? length : l.forms().pool().Substitute(length, first, {});
-}
-
-// Returns the input of rank 2 whose rows the node sums up, if the sum of a row of ones is its
-// length; kNoValue otherwise.
-ValueId CountedMask(Lowering& l, NodeId n) {
-  const Graph& graph = l.graph();
-  if (n == kNoNode || !graph.Is(n, "ReduceSum")) return kNoValue;
-  sym::Pool& pool = l.forms().pool();
-  const ValueId counted = graph.inputs(n)[0];
-  const sym::Form x = l.forms().Of(counted), y = l.forms().Of(graph.outputs(n)[0]);
-  if (!x.known_rank || x.shape.size() != 2 || !y.known_rank || y.shape.empty()) return kNoValue;
-  const auto axes =
-      graph.inputs(n).size() > 1 ? l.forms().Elements(graph.inputs(n)[1]) : std::nullopt;
-  if (!axes || axes->size() != 1) return kNoValue;
-  if (!(*axes)[0]->is_integer(1) && !(*axes)[0]->is_integer(-1)) return kNoValue;
-  const std::vector<Expr> loads = sym::OuterLoadsOf(x.element);
-  if (loads.empty()) return kNoValue;
-  const ValueId mask = loads[0]->source();
-  if (!graph.is_graph_input(mask)) return kNoValue;
-  sym::Pool::Substitution ones;
-  for (Expr load : loads) {
-    const bool here = load->source() == mask && load->args().size() == 2 &&
-                      load->args()[0] == pool.Index(0) && load->args()[1] == pool.Index(1);
-    if (!here) return kNoValue;
-    ones.atoms[load] = pool.Integer(1);
-  }
-  return pool.Substitute(x.element, ones, {})->is_integer(1) ? mask : kNoValue;
-}
-
-// Returns why seqlens_k + 1 and total_sequence_length are not P + S; empty if they are. The masks
-// that seqlens_k counts are assumed to be all ones and P + S wide, and are added to *masks.
-std::string CheckLengths(Lowering& l, NodeId n, std::vector<ValueId>* masks) {
-  sym::Pool& pool = l.forms().pool();
-  const Expr count = Element(l, l.graph().inputs(n)[kSeqlens]);
-  const Expr total = OfOneSequence(l, Element(l, l.graph().inputs(n)[kTotal]));
-  if (count == nullptr || total == nullptr) return "needs lengths of known rank";
-  const Expr whole = pool.Add(l.Form(n, kPastKey).shape[2], l.Form(n, kQuery).shape[1]);
-  sym::Pool::Substitution s;
-  const auto counts_masks = [&](Expr length) {
-    for (Expr load : sym::OuterLoadsOf(length)) {
-      const ValueId mask = CountedMask(l, l.graph().producer(load->source()));
-      const auto& place = load->args();
-      const bool first =
-          std::all_of(place.begin(), place.end(), [](Expr index) { return index->is_integer(0); });
-      if (mask == kNoValue || !first) return false;
-      masks->push_back(mask);
-      const Expr width = l.forms().Of(mask).shape[1];
-      if (width->kind() == Kind::kDim) s.dims[width->dim()] = whole;
-      s.atoms[load] = whole;
-    }
-    return true;
-  };
-  if (!counts_masks(count)) return "needs seqlens_k that is counted from a mask or told by shapes";
-  const Expr last = pool.Sub(whole, pool.Integer(1));
-  if (pool.Substitute(count, s, {}) != last) return "needs seqlens_k that is P + S - 1";
-  if (!counts_masks(total) || pool.Substitute(total, s, {}) != whole) {
-    return "needs a total_sequence_length that is P + S";
   }
   return {};
 }
@@ -479,7 +408,10 @@ bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
   }
   if (why.empty()) why = WhyNotGroupQuery(l, n, heads);
   const bool buffer = why.empty() && IsBuffer(l, n);
-  if (why.empty() && !buffer) why = CheckLengths(l, n, &masks);
+  if (why.empty() && !buffer) {
+    const LengthsGiven given = {n, kPastKey, kQuery, kSeqlens, kTotal};
+    why = WhyNotWholeLengths(l, given, &masks);
+  }
   if (!why.empty()) {
     l.Refuse(n, why);
     return true;

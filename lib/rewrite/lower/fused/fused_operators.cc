@@ -1,4 +1,4 @@
-#include "rewrite/lower/fused_operators.h"
+#include "rewrite/lower/fused/fused_operators.h"
 
 #include <algorithm>
 #include <limits>
@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "onnxio/model/functional_form.h"
-#include "rewrite/lower/fused_lowering.h"
+#include "rewrite/lower/fused/fused_lowering.h"
 #include "sym/forms/forms.h"
 
 namespace kvlift {

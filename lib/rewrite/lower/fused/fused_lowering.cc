@@ -1,4 +1,4 @@
-#include "rewrite/lower/fused_lowering.h"
+#include "rewrite/lower/fused/fused_lowering.h"
 
 #include <algorithm>
 #include <memory>

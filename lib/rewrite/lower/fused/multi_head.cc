@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "fmt/format.h"
-#include "rewrite/lower/fused_lowering.h"
+#include "rewrite/lower/fused/fused_lowering.h"
 
 namespace kvlift::fused {
 namespace {
