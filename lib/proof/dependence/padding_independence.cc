@@ -146,7 +146,8 @@ class IndependenceReader {
         const Along along = AlongOf(twins_.Normal(extent, Facts{}));
         if (chooses || along == Along::kNoTokens) continue;
         const bool keeps = along == Along::kKeys && !(WeighsRows(n) && HasMaskOfKeys());
-        return {fmt::format("{} takes in all tokens", what), keeps || MadeOfSizes(n)};
+        const bool by_number = (keeps || MadeOfSizes(n)) && !CountsVisibleKeys(n);
+        return {fmt::format("{} takes in all tokens", what), by_number};
       }
       const Facts facts{Joined(form.shape, place.taken)};
       PaddingReach reach = Of(forms_.At(operand, place.at, facts), form.shape, place.taken);
@@ -164,6 +165,14 @@ class IndependenceReader {
              const sym::Form& form = forms_.Of(v);
              return form.known_rank && sym::LoadsOf(form.element).empty();
            });
+  }
+
+  // Returns true for the sum of a mask that sizes alone determine, by which exporters find queries
+  // without keys. Later tokens are hidden in it where an attention reads it.
+  bool CountsVisibleKeys(NodeId n) const {
+    if (!graph_.Is(n, "ReduceSum") || !MadeOfSizes(n)) return false;
+    const sym::Form& form = forms_.Of(graph_.inputs(n)[0]);
+    return form.known_rank && form.element->is_predicate();
   }
 
   // Returns true for a product whose left operand is made from a softmax nearby, as the one of an
