@@ -146,7 +146,11 @@ class IndependenceReader {
         const Along along = AlongOf(twins_.Normal(extent, Facts{}));
         if (chooses || along == Along::kNoTokens) continue;
         const bool keeps = along == Along::kKeys && !(WeighsRows(n) && HasMaskOfKeys());
-        const bool by_number = (keeps || MadeOfSizes(n)) && !CountsVisibleKeys(n);
+        const bool of_query = std::none_of(place.taken.begin(), place.taken.end(), [&](Expr one) {
+          const Along axis = AlongOf(twins_.Normal(one, Facts{}));
+          return axis != Along::kKeys && axis != Along::kNoTokens;
+        });
+        const bool by_number = (keeps || MadeOfSizes(n)) && !(of_query && CountsVisibleKeys(n));
         return {fmt::format("{} takes in all tokens", what), by_number};
       }
       const Facts facts{Joined(form.shape, place.taken)};
@@ -167,8 +171,8 @@ class IndependenceReader {
            });
   }
 
-  // Returns true for the sum of a mask that sizes alone determine, by which exporters find queries
-  // without keys. Later tokens are hidden in it where an attention reads it.
+  // Returns true for the sum of a mask that sizes alone determine. Over the keys of each query,
+  // exporters find queries without keys by it; a mask that an attention reads hides later tokens.
   bool CountsVisibleKeys(NodeId n) const {
     if (!graph_.Is(n, "ReduceSum") || !MadeOfSizes(n)) return false;
     const sym::Form& form = forms_.Of(graph_.inputs(n)[0]);
