@@ -280,7 +280,9 @@ Dequantized ThroughDequantize(sym::Forms& forms, Expr element, const sym::Facts&
         one && (form.element->kind() == Kind::kInteger || form.element->kind() == Kind::kFloat);
     if (!constant) return {element};
   }
-  return {forms.At(graph.inputs(n)[0], element->args(), facts), n};
+  const Expr codes = forms.At(graph.inputs(n)[0], element->args(), facts);
+  if (codes == nullptr) return {element};
+  return {codes, n};
 }
 
 CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, Expr element,
