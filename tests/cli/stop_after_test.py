@@ -169,7 +169,7 @@ class StopAfterTest(unittest.TestCase):
         self.assertEqual(self.check_onnx_text("1-lower.onnxtxt").opset_import[0].version, 12)
 
     def test_a_result_that_is_not_accepted(self):
-        model = self.source_of_case("decomposed_attention_mask_lookup_guarded")
+        model = self.source_of_case("growing_concat_range_ends_with_sequences")
         document, names = self.stop(4, model, "prove", "--accept", "proved")
         self.assertEqual(document["status"], "refused")
         self.assertEqual(names, files_up_to("prove"))
