@@ -227,7 +227,7 @@ bool Expander::HasKnownAttributes(const NodeProto& node) {
 }
 
 // Returns true if past and present of a GroupQueryAttention are one buffer: the past has a constant
-// number of slots, or both declare the same symbol for it.
+// number of slots.
 bool Expander::SharesBuffer(const NodeProto& node) const {
   constexpr int kPast = 3;
   const auto behind_identity = [&](std::string name) {
@@ -245,12 +245,7 @@ bool Expander::SharesBuffer(const NodeProto& node) const {
       past = shape.dim(2);
     }
   }
-  if (past.dim_param().empty()) return past.dim_value() > 0;
-  return std::any_of(all.output().begin(), all.output().end(), [&](const auto& output) {
-    const auto& shape = output.type().tensor_type().shape();
-    return node.output_size() > 1 && behind_identity(output.name()) == node.output(1) &&
-           shape.dim_size() == 4 && shape.dim(2).dim_param() == past.dim_param();
-  });
+  return past.dim_value() > 0;
 }
 
 bool Expander::GroupQuery(const NodeProto& node, Writer& w) {

@@ -1,6 +1,7 @@
 // What the shapes and the form of a candidate's present say: where it differs from its past, and
 // how it seems to be made.
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "fmt/format.h"
@@ -105,6 +106,21 @@ bool IsPresentName(const std::string& past, const std::string& name) {
          name == "new_" + past || name == "out_" + past || name == "updated_" + past;
 }
 
+// Returns true if the value is computed from the input by a few nodes.
+bool IsMadeFrom(const Graph& graph, ValueId v, ValueId input) {
+  constexpr int kMostValues = 64;
+  std::vector<ValueId> open = {v};
+  for (int k = 0; k < kMostValues && !open.empty(); ++k) {
+    const ValueId next = open.back();
+    open.pop_back();
+    if (next == input) return true;
+    const NodeId n = next == kNoValue ? kNoNode : graph.producer(next);
+    if (n == kNoNode) continue;
+    open.insert(open.end(), graph.inputs(n).rbegin(), graph.inputs(n).rend());
+  }
+  return false;
+}
+
 }  // namespace
 
 bool HasNamesake(const Graph& graph, const CachePair& pair) {
@@ -114,7 +130,8 @@ bool HasNamesake(const Graph& graph, const CachePair& pair) {
   return absl::c_any_of(graph.graph_outputs(), [&](ValueId other) {
     const TensorType& type = graph.type(other);
     return other != pair.present && type.elem_type == own.elem_type && type.shape && own.shape &&
-           type.shape->size() == own.shape->size() && IsPresentName(past, graph.name(other));
+           type.shape->size() == own.shape->size() && IsPresentName(past, graph.name(other)) &&
+           IsMadeFrom(graph, other, pair.past);
   });
 }
 

@@ -13,7 +13,6 @@
 #include "rewrite/lower/fused/fused_lowering.h"
 #include "rewrite/lower/fused/lengths_given.h"
 #include "rewrite/lower/fused/stored_rows.h"
-#include "sym/forms/keeps_value.h"
 
 namespace kvlift::fused {
 namespace {
@@ -58,21 +57,8 @@ Heads ReadHeads(Lowering& l, NodeId n) {
   return h;
 }
 
-// Returns true if past and present are one buffer: its number of slots is a constant, or a symbol
-// that both declare.
-bool IsBuffer(Lowering& l, NodeId n) {
-  if (l.Extent(n, kPastKey, 2) != 0) return true;
-  const Graph& graph = l.graph();
-  const auto slots = [&](ValueId v) {
-    const TensorType& type = graph.type(v);
-    return type.shape && type.shape->size() == 4 ? (*type.shape)[2].param : std::string();
-  };
-  const std::string past = slots(sym::BehindIdentity(graph, graph.inputs(n)[kPastKey]));
-  return !past.empty() &&
-         std::any_of(graph.graph_outputs().begin(), graph.graph_outputs().end(), [&](ValueId v) {
-           return sym::BehindIdentity(graph, v) == graph.outputs(n)[1] && slots(v) == past;
-         });
-}
+// Returns true if past and present are one buffer: the past has a constant number of slots.
+bool IsBuffer(Lowering& l, NodeId n) { return l.Extent(n, kPastKey, 2) != 0; }
 
 // Returns why the node is not lowered; empty if it is.
 std::string WhyNotGroupQuery(Lowering& l, NodeId n, const Heads& heads) {
