@@ -83,4 +83,18 @@ int32_t TypeOfAllCasts(const Graph& graph, ValueId v) {
   return type;
 }
 
+ValueId BehindIdentity(const Graph& graph, ValueId v) {
+  while (v != kNoValue) {
+    const NodeId n = graph.producer(v);
+    if (n == kNoNode || !graph.Is(n, "Identity") || graph.inputs(n).empty()) return v;
+    v = graph.inputs(n)[0];
+  }
+  return v;
+}
+
+const onnx::TensorProto* ConstantBehind(const Graph& graph, ValueId v) {
+  v = BehindIdentity(graph, v);
+  return v == kNoValue ? nullptr : graph.constant(v);
+}
+
 }  // namespace kvlift

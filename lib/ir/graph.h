@@ -121,4 +121,10 @@ std::vector<int64_t> IntsAttribute(const onnx::NodeProto& node, std::string_view
 // otherwise.
 int32_t TypeOfAllCasts(const Graph& graph, ValueId v);
 
+// Returns the value that v is behind Identity nodes; v itself if no Identity makes it.
+ValueId BehindIdentity(const Graph& graph, ValueId v);
+// Returns the constant that a value is, also behind Identity nodes; nullptr for all other values
+// and for kNoValue.
+const onnx::TensorProto* ConstantBehind(const Graph& graph, ValueId v);
+
 }  // namespace kvlift

@@ -66,6 +66,7 @@ class Build:
                 "start_b": (["B"], spec.ids_dtype),
                 "start_b1": (["B", 1], spec.ids_dtype),
                 "mask_bt": (["B", "T"], spec.ids_dtype),
+                "count_bt": (["B", "T"], spec.ids_dtype),
                 "mask_bm": (["B", t], spec.ids_dtype),
                 "mask_b1st": (["B", 1, "S", "T"], spec.dtype),
                 "mask_b1sm": (["B", 1, "S", t], spec.dtype),

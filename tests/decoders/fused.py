@@ -143,6 +143,7 @@ class GroupQueryShared(Fixed):
 
     def attend(self, layer, q, k, v, steps):
         b = self.b
+        b.host("attention_mask", "count_bt")
         out, *presents = group_query(
             b, layer, q, k, v, [self.inputs[layer, r] for r in ("key", "value")]
         )

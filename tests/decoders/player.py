@@ -71,6 +71,8 @@ def host_value(kind, dtype, past, new, capacity, batch, rng, vocab, hidden, cons
         "beam": lambda: np.arange(batch),
         "flag_past": lambda: np.array([past > 0]),
         "mask_bt": lambda: np.ones((batch, total)),
+        # The sum of a row is the number of its tokens, so that a zero is no hole.
+        "count_bt": lambda: np.ones((batch, total)),
         "mask_bm": lambda: np.tile(np.arange(capacity) < total, (batch, 1)),
         "mask_b1st": lambda: additive(total, causal(total)),
         "mask_b1sm": lambda: additive(capacity, causal(capacity)),

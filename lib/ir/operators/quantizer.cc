@@ -18,18 +18,10 @@ using onnx::TensorProto;
 // Scales beyond these could make products of codes that are infinite or lose bits.
 constexpr double kLeastScale = 1e-30, kMostScale = 1e30;
 
+// Returns the node that makes a value, looked at through Identity nodes; kNoNode if no node does.
 NodeId MakerOf(const Graph& graph, ValueId v) {
-  NodeId n = v == kNoValue ? kNoNode : graph.producer(v);
-  while (n != kNoNode && graph.Is(n, "Identity")) n = graph.producer(graph.inputs(n)[0]);
-  return n;
-}
-
-const TensorProto* ConstantOf(const Graph& graph, ValueId v) {
-  for (NodeId n = graph.producer(v); n != kNoNode && graph.Is(n, "Identity");
-       n = graph.producer(v)) {
-    v = graph.inputs(n)[0];
-  }
-  return graph.constant(v);
+  v = BehindIdentity(graph, v);
+  return v == kNoValue ? kNoNode : graph.producer(v);
 }
 
 // Returns the constants of a QuantizeLinear or DequantizeLinear; nullopt if they are not constants,
@@ -44,7 +36,7 @@ std::optional<UniformQuantizer> ConstantsOf(const Graph& graph, NodeId n) {
   }
   const auto inputs = graph.inputs(n);
   if (inputs.size() <= kScale || graph.outputs(n).size() != 1) return std::nullopt;
-  const TensorProto* scale = ConstantOf(graph, inputs[kScale]);
+  const TensorProto* scale = ConstantBehind(graph, inputs[kScale]);
   if (scale == nullptr || scale->data_type() != TensorProto::FLOAT) return std::nullopt;
   const auto numbers = ReadFloats(*scale);
   if (!numbers.ok() || numbers->size() != 1) return std::nullopt;
@@ -53,7 +45,7 @@ std::optional<UniformQuantizer> ConstantsOf(const Graph& graph, NodeId n) {
   q.scale = numbers->front();
   if (!(q.scale >= kLeastScale && q.scale <= kMostScale)) return std::nullopt;
   if (inputs.size() > kZeroPoint && inputs[kZeroPoint] != kNoValue) {
-    const TensorProto* zero = ConstantOf(graph, inputs[kZeroPoint]);
+    const TensorProto* zero = ConstantBehind(graph, inputs[kZeroPoint]);
     if (zero == nullptr) return std::nullopt;
     const auto values = ReadInts(*zero);
     if (!values.ok() || values->size() != 1) return std::nullopt;
@@ -92,9 +84,9 @@ class PartReader {
     constexpr int kMostValues = 32;
     if (v == kNoValue || ++read_ > kMostValues) return false;
     if (v == past_) return true;
-    if (const auto q = QuantizerOf(graph_, v)) {
-      if (found_ && found_ != q) return false;
-      found_ = q;
+    if (const auto rounding = RoundingOf(graph_, v)) {
+      if (found_ && found_ != rounding->quantizer) return false;
+      found_ = rounding->quantizer;
       return true;
     }
     const NodeId n = graph_.producer(v);
@@ -132,14 +124,14 @@ std::string NumberSet::Text() const {
   return quantizer ? quantizer->Text() : ElementTypeName(type) + " numbers";
 }
 
-std::optional<UniformQuantizer> QuantizerOf(const Graph& graph, ValueId v) {
+std::optional<QuantizedRounding> RoundingOf(const Graph& graph, ValueId v) {
   const NodeId back = MakerOf(graph, v);
   if (back == kNoNode || !graph.Is(back, "DequantizeLinear")) return std::nullopt;
   const NodeId to = MakerOf(graph, graph.inputs(back)[0]);
   if (to == kNoNode || !graph.Is(to, "QuantizeLinear")) return std::nullopt;
   const auto q = ConstantsOf(graph, back);
   if (!q || !RangeOfCodes(q->codes) || ConstantsOf(graph, to) != q) return std::nullopt;
-  return q;
+  return QuantizedRounding{*q, to, back, graph.inputs(to)[0]};
 }
 
 std::optional<UniformQuantizer> QuantizerOfRows(const Graph& graph, ValueId past, ValueId present) {
@@ -148,11 +140,6 @@ std::optional<UniformQuantizer> QuantizerOfRows(const Graph& graph, ValueId past
   }
   PartReader parts(graph, past);
   return parts.Read(present) ? parts.found() : std::nullopt;
-}
-
-ValueId RoundedBy(const Graph& graph, ValueId v) {
-  if (!QuantizerOf(graph, v)) return kNoValue;
-  return graph.inputs(MakerOf(graph, graph.inputs(MakerOf(graph, v))[0]))[0];
 }
 
 }  // namespace kvlift

@@ -39,13 +39,17 @@ struct NumberSet {
   std::string Text() const;
 };
 
-// Returns the quantiser whose numbers `v`, a float32 tensor, holds: a DequantizeLinear makes it
-// from a QuantizeLinear with the same constants; Identity nodes may stand between and behind them.
-// Returns nullopt for all other values.
-std::optional<UniformQuantizer> QuantizerOf(const Graph& graph, ValueId v);
-// Returns the value that the QuantizeLinear of QuantizerOf(graph, v) rounds; kNoValue without a
-// quantiser.
-ValueId RoundedBy(const Graph& graph, ValueId v);
+// The pair of nodes of a quantiser, and the value whose numbers they round.
+struct QuantizedRounding {
+  UniformQuantizer quantizer;
+  NodeId quantize = kNoNode, dequantize = kNoNode;
+  ValueId rounded = kNoValue;
+};
+
+// Returns how `v`, a float32 tensor, is rounded: a DequantizeLinear makes it from a QuantizeLinear
+// with the same constants; Identity nodes may stand between and behind them. Returns nullopt for
+// all other values.
+std::optional<QuantizedRounding> RoundingOf(const Graph& graph, ValueId v);
 
 // Returns the quantiser whose numbers the present holds if the past does: it rounds the present, or
 // each part of it that is not the past. Both are float32 tensors; the past is a graph input.

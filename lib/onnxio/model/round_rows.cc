@@ -21,30 +21,26 @@ class RowRounder {
   explicit RowRounder(const Graph& graph) : graph_(graph), nodes_(graph) {}
 
   void Round(ValueId output) {
-    const auto quantizer = QuantizerOf(graph_, output);
-    if (!quantizer) return;
-    NodeId back = graph_.producer(output);
-    while (graph_.Is(back, "Identity")) back = graph_.producer(graph_.inputs(back)[0]);
-    const ValueId whole = RoundedBy(graph_, output);
+    const auto rounding = RoundingOf(graph_, output);
+    if (!rounding || patch_.remove_nodes.contains(rounding->dequantize)) return;
+    const ValueId whole = rounding->rounded;
     const NodeId mover = graph_.producer(whole);
-    if (mover == kNoNode || patch_.remove_nodes.contains(back) || !MovesInput(whole, 0)) return;
-    if (MovedOperands(graph_.node(mover)).empty()) return;
-    quantizer_ = *quantizer;
-    back_ = back;
-    to_ = graph_.producer(graph_.inputs(back)[0]);
-    while (graph_.Is(to_, "Identity")) to_ = graph_.producer(graph_.inputs(to_)[0]);
+    if (mover == kNoNode || MovedOperands(graph_.node(mover)).empty()) return;
+    if (!MovesInput(whole, 0)) return;
+    rounding_ = *rounding;
     const std::string scope = fmt::format("rows.{}", replaced_.size());
     nodes_.set_scope(scope);
-    const std::string name = graph_.name(graph_.outputs(back)[0]);
+    const std::string name = graph_.name(graph_.outputs(rounding_.dequantize)[0]);
     const onnx::NodeProto& moved = graph_.node(mover);
     nodes_.AddNamed(moved.op_type(), Operands(mover, 0), moved.op_type(), name,
                     {moved.attribute().begin(), moved.attribute().end()});
-    patch_.remove_nodes.insert(back);
+    patch_.remove_nodes.insert(rounding_.dequantize);
     for (const Use& use : graph_.uses(whole)) {
       const bool shape = use.kind == Use::Kind::kNodeInput && graph_.Is(use.node, "Shape");
       if (shape) patch_.replace_inputs[{use.node, use.index}] = name;
     }
-    replaced_.emplace_back(fmt::format("/kvlift/{}/", scope), graph_.NodeName(back));
+    replaced_.emplace_back(fmt::format("/kvlift/{}/", scope),
+                           graph_.NodeName(rounding_.dequantize));
   }
 
   absl::StatusOr<RoundedRows> Finish() {
@@ -64,8 +60,8 @@ class RowRounder {
   bool MovesInput(ValueId v, int depth) const {
     if (v == kNoValue || depth > kMostNodes) return false;
     if (graph_.is_graph_input(v)) return true;
-    if (const ValueId rounded = RoundedBy(graph_, v); rounded != kNoValue) {
-      return MovesInput(rounded, depth + 1);
+    if (const auto rounding = RoundingOf(graph_, v)) {
+      return MovesInput(rounding->rounded, depth + 1);
     }
     const NodeId n = graph_.producer(v);
     if (n == kNoNode) return false;
@@ -84,7 +80,8 @@ class RowRounder {
 
   // Returns the name of v with its elements rounded.
   std::string Rounded(ValueId v, int depth) {
-    if (QuantizerOf(graph_, v) == quantizer_) return graph_.name(v);
+    const auto rounding = RoundingOf(graph_, v);
+    if (rounding && rounding->quantizer == rounding_.quantizer) return graph_.name(v);
     const NodeId n = graph_.producer(v);
     if (n != kNoNode && depth < kMostNodes && !MovedOperands(graph_.node(n)).empty() &&
         MovesInput(v, 0)) {
@@ -92,7 +89,7 @@ class RowRounder {
       return nodes_.Add(moved.op_type(), Operands(n, depth), moved.op_type(),
                         {moved.attribute().begin(), moved.attribute().end()});
     }
-    return Like(back_, Like(to_, graph_.name(v)));
+    return Like(rounding_.dequantize, Like(rounding_.quantize, graph_.name(v)));
   }
 
   // Returns the name of the result of a node like n of this operand.
@@ -107,8 +104,7 @@ class RowRounder {
   const Graph& graph_;
   NodeBuilder nodes_;
   Patch patch_;
-  UniformQuantizer quantizer_;
-  NodeId to_ = kNoNode, back_ = kNoNode;  // QuantizeLinear and DequantizeLinear of the output
+  QuantizedRounding rounding_;  // of the output that Round() looks at
   std::vector<std::pair<std::string, std::string>> replaced_;
 };
 

@@ -8,6 +8,7 @@
 #include "proof/rows/rings.h"
 #include "proof/rows/shifts.h"
 #include "proof/rows/windows.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 
@@ -52,9 +53,8 @@ void Correspondence::AddPast(const ManifestCache& cache) {
   past.before = pair_.Before(cache.source.input);
   const ValueId after = pair_.After(cache.input);
   if (past.before == kNoValue || after == kNoValue) return;
-  if (const NumberSet numbers = forms_.NumbersOf(past.before);
-      numbers.quantizer || numbers.type != forms_.ElementType(past.before)) {
-    assumptions_.Add(NumbersOfCache(cache.source.input, numbers.Text()));
+  if (sym::HoldsFewerNumbers(forms_, past.before)) {
+    assumptions_.Add(NumbersOfCache(cache.source.input, forms_.NumbersOf(past.before).Text()));
   }
   past.sequence = static_cast<size_t>(cache.source.axis);
   past.known = !cache.ring.has_value() && cache.layout.find('(') == std::string::npos;

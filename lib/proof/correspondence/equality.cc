@@ -38,8 +38,9 @@ Expr SimplestPart(Expr conjunction) {
   return it == parts.end() ? parts.front() : *it;
 }
 
-// Returns a comparison that divides a predicate into cases: one by which a comparison in it selects
-// a number, or else a part of a negated conjunction. Null if there is none.
+// Returns a comparison that divides a predicate into cases. If a comparison in the predicate
+// selects a number by a condition, the result is a part of that condition; otherwise it is a part
+// of a negated conjunction. Returns null if the predicate has neither.
 Expr DividingCondition(Expr predicate) {
   if (const Expr asked = AskedBy(predicate)) {
     const Expr part = SimplestPart(asked->kind() == Kind::kNot ? asked->args()[0] : asked);

@@ -145,19 +145,27 @@ class IndependenceReader {
       for (Expr extent : place.taken) {
         const Along along = AlongOf(twins_.Normal(extent, Facts{}));
         if (chooses || along == Along::kNoTokens) continue;
-        const bool keeps = along == Along::kKeys && !(WeighsRows(n) && HasMaskOfKeys());
-        const bool of_query = std::none_of(place.taken.begin(), place.taken.end(), [&](Expr one) {
-          const Along axis = AlongOf(twins_.Normal(one, Facts{}));
-          return axis != Along::kKeys && axis != Along::kNoTokens;
-        });
-        const bool by_number = (keeps || MadeOfSizes(n)) && !(of_query && CountsVisibleKeys(n));
-        return {fmt::format("{} takes in all tokens", what), by_number};
+        return {fmt::format("{} takes in all tokens", what),
+                TakesSamePadding(n, place.taken, along)};
       }
       const Facts facts{Joined(form.shape, place.taken)};
       PaddingReach reach = Of(forms_.At(operand, place.at, facts), form.shape, place.taken);
       if (!reach.why.empty()) return reach;
     }
     return {};
+  }
+
+  // Returns true if what a node takes in along these axes changes even if the source is given the
+  // same padding tokens (PaddingReach::with_same_padding). `along` is what the first axis of tokens
+  // stands for.
+  bool TakesSamePadding(NodeId n, absl::Span<const Expr> taken, Along along) const {
+    const bool of_query = std::all_of(taken.begin(), taken.end(), [&](Expr extent) {
+      const Along axis = AlongOf(twins_.Normal(extent, Facts{}));
+      return axis == Along::kKeys || axis == Along::kNoTokens;
+    });
+    if (of_query && CountsVisibleKeys(n)) return false;
+    if (MadeOfSizes(n)) return true;
+    return along == Along::kKeys && !(WeighsRows(n) && HasMaskOfKeys());
   }
 
   // Returns true if the operands of a node are numbers that sizes alone determine, such as the

@@ -9,6 +9,7 @@
 #include "contract/words.h"
 #include "fmt/format.h"
 #include "rewrite/plan/declared_types.h"
+#include "sym/forms/keeps_value.h"
 
 namespace kvlift {
 
@@ -214,11 +215,11 @@ void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m
                               "unused cache slots hold finite numbers: fill new caches with zeros",
                               PreconditionStatus::kAssumed});
   for (const CacheUpdate& update : a.updates) {
-    const NumberSet numbers = a.forms->NumbersOf(update.pair.past);
-    if (!numbers.quantizer && numbers.type == a.forms->ElementType(update.pair.past)) continue;
+    if (!sym::HoldsFewerNumbers(*a.forms, update.pair.past)) continue;
     const std::string& name = a.graph->name(update.pair.past);
     m->preconditions.push_back({"KV311",
-                                fmt::format("{} holds {}, as every {} does", name, numbers.Text(),
+                                fmt::format("{} holds {}, as every {} does", name,
+                                            a.forms->NumbersOf(update.pair.past).Text(),
                                             a.graph->name(update.pair.present)),
                                 PreconditionStatus::kAssumed, name});
   }

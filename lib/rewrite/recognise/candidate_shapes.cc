@@ -140,6 +140,7 @@ Candidate DescribeCandidate(sym::Forms& forms, const CachePair& pair) {
   const auto [past, present] = pair;
   const sym::Form before = forms.Of(past), after = forms.Of(present);
   Candidate c;
+  c.pair = pair;
   if (const auto axes = DifferingAxes(forms, past, present); axes && !axes->empty()) {
     c.growing = true;
     c.axis = axes->back();

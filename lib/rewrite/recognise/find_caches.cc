@@ -159,9 +159,7 @@ void FindCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches wr
   for (Candidate& candidate : candidates.pairs) {
     if (IsHandedOver(*a.graph, candidate.pair.present)) continue;
     if (IsWrittenByLowering(a, candidate)) {
-      const CachePair pair = candidate.pair;
-      candidate = DescribeCandidate(*a.forms, pair);
-      candidate.pair = pair;
+      candidate = DescribeCandidate(*a.forms, candidate.pair);
     }
     a.caches.emplace_back();
     a.caches.back().candidate = std::move(candidate);

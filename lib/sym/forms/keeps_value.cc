@@ -152,15 +152,6 @@ std::optional<PassedOperand> PassedThrough(Forms& forms, NodeId node) {
   return std::nullopt;
 }
 
-ValueId BehindIdentity(const Graph& graph, ValueId v) {
-  NodeId n = graph.producer(v);
-  while (n != kNoNode && graph.Is(n, "Identity")) {
-    v = graph.inputs(n)[0];
-    n = graph.producer(v);
-  }
-  return v;
-}
-
 ValueId ExactOperand(Forms& forms, NodeId node) {
   const auto passed = PassedThrough(forms, node);
   if (!passed || passed->fidelity != Fidelity::kExact) return kNoValue;

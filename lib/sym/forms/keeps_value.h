@@ -37,9 +37,6 @@ std::optional<PassedOperand> PassedThrough(Forms& forms, NodeId node);
 // Returns the operand that a node passes on with Fidelity::kExact; kNoValue if there is none.
 ValueId ExactOperand(Forms& forms, NodeId node);
 
-// Returns the value that v is behind Identity nodes; v itself if no Identity makes it.
-ValueId BehindIdentity(const Graph& graph, ValueId v);
-
 // Returns the graph inputs of a floating-point type whose elements only Casts to one narrower
 // floating-point type read, directly or through Identity nodes, each with the numbers of that type.
 absl::flat_hash_map<ValueId, NumberSet> CastInputs(const Graph& graph);
@@ -48,6 +45,11 @@ absl::flat_hash_map<ValueId, NumberSet> CastInputs(const Graph& graph);
 // (Forms::AssumeNumbersOf).
 inline bool HoldsNarrowerNumbers(Forms& forms, ValueId v) {
   return forms.NumbersOf(v).type != forms.ElementType(v);
+}
+
+// Returns true if v was assumed to hold fewer numbers than its type has.
+inline bool HoldsFewerNumbers(Forms& forms, ValueId v) {
+  return HoldsNarrowerNumbers(forms, v) || forms.NumbersOf(v).quantizer.has_value();
 }
 
 // Returns the caches that hold fewer numbers than their type has, with those numbers. Each pair is

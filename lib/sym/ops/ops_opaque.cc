@@ -78,14 +78,12 @@ void OpDynamicQuantizeLinear(OpContext& c) {
 // A quantiser gives numbers that were assumed to be its own back unchanged.
 void OpDequantizeLinear(OpContext& c) {
   Engine& engine = c.engine();
-  const ValueId rounded = RoundedBy(engine.graph(), c.output(0));
-  if (rounded != kNoValue) {
-    const auto quantizer = QuantizerOf(engine.graph(), c.output(0));
-    const Value& x = engine.Of(rounded);
+  if (const auto rounding = RoundingOf(engine.graph(), c.output(0))) {
+    const Value& x = engine.Of(rounding->rounded);
     const auto kept = [&](absl::Span<const Expr> leaves) {
       const Expr e = leaves[0];
-      const bool own =
-          e->kind() == Kind::kLoad && engine.NumbersOf(e->source()).quantizer == quantizer;
+      const bool own = e->kind() == Kind::kLoad &&
+                       engine.NumbersOf(e->source()).quantizer == rounding->quantizer;
       return own ? e : nullptr;
     };
     if (x.form.known_rank && engine.Lift({x.form.element}, kept) != nullptr) {

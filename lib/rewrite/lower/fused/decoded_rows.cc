@@ -173,15 +173,6 @@ DecodedRows ReadDecodedRows(sym::Forms& forms, absl::Span<const CacheUpdate> cac
   return {};
 }
 
-const onnx::TensorProto* ConstantBehind(const Graph& graph, ValueId value) {
-  while (value != kNoValue && graph.constant(value) == nullptr) {
-    const NodeId n = graph.producer(value);
-    const bool same = n != kNoNode && graph.Is(n, "Identity") && !graph.inputs(n).empty();
-    value = same ? graph.inputs(n)[0] : kNoValue;
-  }
-  return value == kNoValue ? nullptr : graph.constant(value);
-}
-
 ValueId SpreadConstant(const Graph& graph, ValueId value) {
   while (value != kNoValue) {
     const NodeId n = graph.producer(value);

@@ -22,9 +22,6 @@ struct DecodedRows {
 // bits or more.
 DecodedRows ReadDecodedRows(sym::Forms& forms, absl::Span<const CacheUpdate> caches, ValueId value);
 
-// Returns the constant that a value is, also behind Identity nodes; nullptr otherwise.
-const onnx::TensorProto* ConstantBehind(const Graph& graph, ValueId value);
-
 // Returns the constant that an Expand repeats to give a value, also behind Identity nodes, such as
 // the scales of blocks, repeated for each row. Returns kNoValue otherwise.
 ValueId SpreadConstant(const Graph& graph, ValueId value);
