@@ -94,6 +94,26 @@ INSTANTIATE_TEST_SUITE_P(Cases, TextCases, ::testing::ValuesIn(CaseFiles()), [](
   return file.param.substr(slash, file.param.find('.', slash) - slash);
 });
 
+// ONNX Runtime fills the slots behind the new rows with 0 where the host binds two buffers, and the
+// conversion keeps what is there.
+TEST(Ledger, SaysThatGroupQueryAttentionSharesItsBuffer) {
+  const auto says_so = [](const std::string& name) {
+    const auto c = LoadCase(fmt::format("{}/rewrites/{}.onnxtxt", KVLIFT_TESTDATA_DIR, name));
+    EXPECT_TRUE(c.ok()) << c.status();
+    const auto before = c.ok() ? ParseModelText(c->before) : c.status();
+    if (!before.ok()) return false;
+    const Model source = AsModel(*before);
+    const auto converted = Convert(source, c->options, AllRules());
+    EXPECT_TRUE(converted.ok() && converted->model.has_value());
+    if (!converted.ok() || !converted->model) return false;
+    const auto report = Verify(source, AsModel(*converted->model), converted->manifest, {});
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.ok() && report->assumptions.Has(AssumptionKind::kOther, "past_k");
+  };
+  EXPECT_TRUE(says_so("attention_op_group_query_buffer"));
+  EXPECT_FALSE(says_so("attention_op_group_query"));
+}
+
 class RealModels : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(RealModels, AreProvedEqual) {

@@ -127,6 +127,26 @@ std::set<std::string> OperatorsOfUnlikeBodies(const Graph& source, const Graph& 
   return unlike;
 }
 
+// Returns the caches that a GroupQueryAttention of the source keeps in one buffer for past and
+// present: their past has a constant number of slots. ONNX Runtime gives a present of its own that
+// is 0 behind the new rows where the host binds two buffers.
+std::vector<std::string> BuffersOfGroupQuery(const Graph& source) {
+  constexpr size_t kPastKey = 3, kSlots = 2;
+  std::vector<std::string> buffers;
+  for (NodeId n = 0; n < source.num_nodes(); ++n) {
+    const onnx::NodeProto& node = source.node(n);
+    if (node.domain() != "com.microsoft" || node.op_type() != "GroupQueryAttention") continue;
+    for (size_t k = kPastKey; k < kPastKey + 2 && k < source.inputs(n).size(); ++k) {
+      const ValueId past = BehindIdentity(source, source.inputs(n)[k]);
+      if (past == kNoValue || !source.is_graph_input(past)) continue;
+      const auto& shape = source.type(past).shape;
+      if (!shape || shape->size() <= kSlots || !(*shape)[kSlots].value) continue;
+      buffers.push_back(source.name(past));
+    }
+  }
+  return buffers;
+}
+
 // Whether no node reads more of a value than its shape.
 bool IsReadForShape(const Graph& graph, const std::string& name) {
   const ValueId v = graph.Find(name);
@@ -169,6 +189,13 @@ Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph&
     all.Add({AssumptionKind::kOther, name,
              fmt::format("the runtime runs com.microsoft.{} by its own kernel, not by the function "
                          "in the model",
+                         name),
+             AssumptionSource::kHost, false});
+  }
+  for (const std::string& name : BuffersOfGroupQuery(source)) {
+    all.Add({AssumptionKind::kOther, name,
+             fmt::format("{} and its present share one buffer in the source, so that rows behind "
+                         "the new ones stay",
                          name),
              AssumptionSource::kHost, false});
   }
