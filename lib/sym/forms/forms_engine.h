@@ -306,6 +306,7 @@ Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
   X(Clip)                  \
   X(MinMax)                \
   X(Negate)                \
+  X(Log)                   \
   X(Variadic)              \
   X(SameShape)             \
   X(SameShapeAll)          \
@@ -323,13 +324,15 @@ Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
   X(LayerNorm)             \
   X(GroupQueryAttention)   \
   X(MultiHeadAttention)    \
+  X(ProjectedAttention)    \
   X(Dropout)               \
   X(MatMulNBits)           \
   X(GatherBlockQuantized)  \
   X(DynamicQuantizeLinear) \
   X(DequantizeLinear)      \
   X(Random)                \
-  X(SkipNorm)
+  X(SkipNorm)              \
+  X(EmbedNorm)
 #define KVLIFT_SYM_DECLARE(name) void Op##name(OpContext& c);
 KVLIFT_SYM_OPS(KVLIFT_SYM_DECLARE)
 #undef KVLIFT_SYM_DECLARE

@@ -42,6 +42,7 @@ void AddLookedThrough(Table& table) {
                 {"Min", OpMinMax},
                 {"Max", OpMinMax},
                 {"Not", OpNot},
+                {"Log", OpLog},
                 {"Dropout", OpDropout}});
   for (const char* op : {"Add", "Sub", "Mul", "Div", "Mod"}) table[op] = OpArithmetic;
   for (const char* op : {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}) {
@@ -105,8 +106,10 @@ const Table& ContribTable() {
       (*t)[op] = OpSkipNorm;
     }
     (*t)["SimplifiedLayerNormalization"] = OpLayerNorm;
+    (*t)["EmbedLayerNormalization"] = OpEmbedNorm;
     (*t)["GroupQueryAttention"] = OpGroupQueryAttention;
     (*t)["MultiHeadAttention"] = OpMultiHeadAttention;
+    (*t)["Attention"] = OpProjectedAttention;
     for (const char* op : {"FusedMatMul", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"}) {
       (*t)[op] = OpMatMul;
     }
