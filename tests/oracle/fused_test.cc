@@ -191,6 +191,34 @@ TEST(OracleFused, AttentionIsThatOfOnnxRuntime) {
 }
 
 // Along each axis and both ways; the body reads what is around it.
+TEST(OracleFused, EmbedLayerNormalization) {
+  const char* head =
+      "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1]> g (int32[B,S] ids, "
+      "float[7,4] w, float[9,4] p, float[4] c, float[4] d{}) => "
+      "(float[B,S,4] y, int32[B] kept, float[B,S,4] sum) "
+      "{{ y, kept, sum = com.microsoft.EmbedLayerNormalization <epsilon = 0.001> "
+      "(ids, {}, w, p, {}, c, d, {}) }}";
+  const auto with = [](std::vector<Feed> more) {
+    more.insert(more.begin(), {{"ids", {2, 3}, 6, TensorProto::INT32},
+                               {"w", {7, 4}},
+                               {"p", {9, 4}},
+                               {"c", {4}},
+                               {"d", {4}}});
+    return more;
+  };
+  ExpectWithin(fmt::format(fmt::runtime(head), "", "", "", ""), with({}), 1);
+  ExpectWithin(
+      fmt::format(fmt::runtime(head), ", int32[B,S] g, float[2,4] t, int32[B,S] m", "g", "t", "m"),
+      with({{"g", {2, 3}, 2, TensorProto::INT32},
+            {"t", {2, 4}},
+            {"m", {2, 3}, 2, TensorProto::INT32}}),
+      2);
+  for (const int64_t rows : {1, 2}) {
+    ExpectWithin(fmt::format(fmt::runtime(head), ", int32[L,S] at", "", "", ", at"),
+                 with({{"at", {rows, 3}, 8, TensorProto::INT32}}), 3);
+  }
+}
+
 TEST(OracleFused, Scan) {
   const char* head =
       "<ir_version: 10, opset_import: [\"\" : 20]> g (float[3] s, float[2,4,3] x, float[3] k) => "

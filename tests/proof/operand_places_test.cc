@@ -211,9 +211,25 @@ const Case kCases[] = {
     {"SkipLayerNormalization", 20, "float[2,3,4] a, float[2,3,4] b, float[4] c, float[4] d",
      "float[2,3,4] y", "", "y = com.microsoft.SkipLayerNormalization (a, b, c, d)",
      "com.microsoft"},
+    {"EmbedLayerNormalization", 20, "float[5,4] a, float[6,4] b, float[4] c, float[4] d",
+     "float[2,3,4] y", "int32[2,3] ids = {4, 0, 2, 1, 3, 3}, int32[1,3] at = {5, 1, 2}",
+     "y = com.microsoft.EmbedLayerNormalization (ids, , a, b, , c, d, , at)", "com.microsoft"},
     {"MultiHeadAttention", 20, "float[2,3,8] a, float[2,5,8] b, float[2,5,8] c", "float[2,3,8] y",
      "", "y = com.microsoft.MultiHeadAttention <num_heads = 2> (a, b, c)", "com.microsoft"},
 };
+
+// The first axis of the past of com.microsoft's Attention is that of keys and values.
+TEST(OperandPlaces, AttentionOfComMicrosoftIsNotInTheTable) {
+  auto model = ParseModelText(
+      "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1]>\n"
+      "g (float[2,3,8] a, float[8,24] b, float[2,2,2,5,4] c) => (float[2,3,8] y) {\n"
+      "y = com.microsoft.Attention <num_heads = 2> (a, b, , , c)\n}\n");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto graph = Graph::Build(std::make_shared<onnx::ModelProto>(*std::move(model)));
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  sym::Forms forms(*graph, {});
+  EXPECT_FALSE(OperandPlaces(forms, graph->producer(graph->Find("y")), 0).has_value());
+}
 
 INSTANTIATE_TEST_SUITE_P(Operators, OperandPlacesOf, testing::ValuesIn(kCases),
                          [](const auto& test) { return test.param.what; });

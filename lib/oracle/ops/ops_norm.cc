@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/status.h"
 #include "oracle/core/sums.h"
 #include "oracle/ops/norm.h"
 
@@ -95,6 +96,26 @@ absl::Status Normalize(OpContext& c, bool centred, const Value& x) {
 absl::Status LayerNorm(OpContext& c) { return Normalize(c, true, c.in[0]); }
 absl::Status RmsNorm(OpContext& c) { return Normalize(c, false, c.in[0]); }
 
+// Sets output 0 to the normalised `total` of an operator of com.microsoft. weights: the scale, and
+// the bias if there is one.
+absl::Status NormalizeTotal(OpContext& c, bool centred, const Value& total,
+                            const std::vector<Value>& weights) {
+  std::vector<Value> in = {total}, out(1);
+  in.insert(in.end(), weights.begin(), weights.end());
+  onnx::NodeProto node = c.node;
+  while (node.output_size() > 1) node.mutable_output()->RemoveLast();
+  if (!c.HasAttribute("epsilon")) {
+    auto* a = node.add_attribute();
+    a->set_name("epsilon");
+    a->set_type(onnx::AttributeProto::FLOAT);
+    a->set_f(1e-12F);
+  }
+  OpContext inner{node, c.opset, in, &out, c.budget};
+  KV_RETURN_IF_ERROR(Normalize(inner, centred, total));
+  (*c.out)[0] = out[0];
+  return absl::OkStatus();
+}
+
 // Normalises x + skip + bias.
 absl::Status SkipNorm(OpContext& c, bool centred) {
   const Value& x = c.in[0];
@@ -108,21 +129,9 @@ absl::Status SkipNorm(OpContext& c, bool centred) {
     sum.Set(i, v);
   }
   const Value total = Value::FromReals(x.type(), x.dims(), std::move(sum));
-  std::vector<Value> in = {total, c.in[gamma]};
-  if (centred && c.has(3)) in.push_back(c.in[3]);
-  std::vector<Value> out(1);
-  onnx::NodeProto node = c.node;
-  while (node.output_size() > 1) node.mutable_output()->RemoveLast();
-  if (!c.HasAttribute("epsilon")) {
-    auto* a = node.add_attribute();
-    a->set_name("epsilon");
-    a->set_type(onnx::AttributeProto::FLOAT);
-    a->set_f(1e-12F);
-  }
-  OpContext inner{node, c.opset, in, &out, c.budget};
-  const absl::Status status = Normalize(inner, centred, total);
-  if (!status.ok()) return status;
-  (*c.out)[0] = out[0];
+  std::vector<Value> weights = {c.in[gamma]};
+  if (centred && c.has(3)) weights.push_back(c.in[3]);
+  KV_RETURN_IF_ERROR(NormalizeTotal(c, centred, total, weights));
   if (c.wants(1) || c.wants(2)) return NoMeaning(c, "statistics");
   if (c.wants(3)) (*c.out)[3] = total;
   return absl::OkStatus();
@@ -131,11 +140,59 @@ absl::Status SkipNorm(OpContext& c, bool centred) {
 absl::Status SkipLayerNorm(OpContext& c) { return SkipNorm(c, true); }
 absl::Status SkipRmsNorm(OpContext& c) { return SkipNorm(c, false); }
 
+// The sum of the embeddings of a token's word, its place and its segment, normalised.
+absl::Status EmbedLayerNorm(OpContext& c) {
+  constexpr size_t kWords = 0, kSegments = 1, kWordTable = 2, kPlaceTable = 3, kSegmentTable = 4,
+                   kGamma = 5, kBeta = 6, kMask = 7, kPlaces = 8;
+  if (!c.has(kBeta) || c.in[kWords].rank() != 2) return NoMeaning(c, "this form");
+  const Dims ids = c.in[kWords].dims();
+  const int64_t width = c.in[kWordTable].dims().back(), tokens = ids[0] * ids[1];
+  const int32_t type = c.in[kWordTable].type();
+  KV_RETURN_IF_ERROR(c.Spend(30 * tokens * width));
+  std::vector<std::vector<Number>> sums(static_cast<size_t>(tokens),
+                                        std::vector<Number>(static_cast<size_t>(width)));
+  // Adds row at(token) of a table to the sum of each token; returns false if there is no such row.
+  const auto add = [&](size_t table, const auto& at) {
+    for (int64_t i = 0; i < tokens; ++i) {
+      const int64_t row = at(i);
+      if (row < 0 || row >= c.in[table].dims()[0]) return false;
+      for (int64_t k = 0; k < width; ++k) {
+        sums[i][k] = Plus(sums[i][k], c.in[table].reals().At(row * width + k));
+      }
+    }
+    return true;
+  };
+  const auto id_of = [&](size_t k) {
+    return [&c, k](int64_t i) { return c.in[k].integers()[i % c.in[k].size()]; };
+  };
+  const auto own = [&](int64_t i) { return i % ids[1]; };
+  bool fits = add(kWordTable, id_of(kWords));
+  fits = fits && (c.has(kPlaces) ? add(kPlaceTable, id_of(kPlaces)) : add(kPlaceTable, own));
+  if (c.has(kSegments)) fits = fits && add(kSegmentTable, id_of(kSegments));
+  if (!fits) return Wrong(c, "an index");
+  Reals sum(tokens * width);
+  for (int64_t i = 0; i < tokens * width; ++i) {
+    sum.Set(i, Approximated(sums[i / width][i % width], type, 2));
+  }
+  const Value total = Value::FromReals(type, {ids[0], ids[1], width}, std::move(sum));
+  KV_RETURN_IF_ERROR(NormalizeTotal(c, true, total, {c.in[kGamma], c.in[kBeta]}));
+  if (c.wants(1)) {
+    std::vector<int64_t> kept(static_cast<size_t>(ids[0]), 0);
+    for (int64_t i = 0; i < tokens && c.has(kMask); ++i) {
+      kept[i / ids[1]] += c.in[kMask].integers()[i] == 1 ? 1 : 0;
+    }
+    (*c.out)[1] = Value::FromIntegers(onnx::TensorProto::INT32, {ids[0]}, std::move(kept));
+  }
+  if (c.wants(2)) (*c.out)[2] = total;
+  return absl::OkStatus();
+}
+
 constexpr OpEntry kNormOps[] = {
     {"", "LayerNormalization", LayerNorm},
     {"", "RMSNormalization", RmsNorm},
     {"", "SimplifiedLayerNormalization", RmsNorm},
     {"com.microsoft", "SimplifiedLayerNormalization", RmsNorm},
+    {"com.microsoft", "EmbedLayerNormalization", EmbedLayerNorm},
     {"com.microsoft", "SkipLayerNormalization", SkipLayerNorm},
     {"com.microsoft", "SkipSimplifiedLayerNormalization", SkipRmsNorm},
 };

@@ -19,6 +19,7 @@ namespace {
 using sym::Expr;
 
 // Operators that compute each index of the first axis by itself, and the operands that have that
+// axis. Attention is ONNX's: that of com.microsoft takes weights and a past with another first
 // axis.
 const absl::flat_hash_map<std::string_view, std::vector<int>>& RowOperands() {
   static const auto& kOperands = *new absl::flat_hash_map<std::string_view, std::vector<int>>{
@@ -40,6 +41,7 @@ class PlaceReader {
         graph_(forms.graph()),
         pool_(forms.pool()),
         node_(node),
+        output_(output),
         op_(graph_.node(node).op_type()),
         result_(forms.Of(graph_.outputs(node)[static_cast<size_t>(output)])) {}
 
@@ -83,6 +85,8 @@ class PlaceReader {
       read = FromAxis(IntAttribute(proto(), "axis", -1));
     } else if (Is({"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})) {
       read = FromAxis(-1);
+    } else if (op_ == "EmbedLayerNormalization") {
+      read = output_ != 1 && ReadAll([&](int k) { return ReadEmbedded(k); });
     } else if (op_ == "GatherElements") {
       const int64_t axis = IntAttribute(proto(), "axis", 0);
       read = ReadAll([&](int k) { return k == 0 ? AlongOne(k, axis) : Broadcast(k); });
@@ -92,6 +96,8 @@ class PlaceReader {
       read = ReadAll([&](int k) { return AlongOne(k, IntAttribute(proto(), "axis", 0)); });
     } else if (op_ == "RotaryEmbedding") {
       read = ReadRotation();
+    } else if (op_ == "Attention" && proto().domain() == "com.microsoft") {
+      return std::nullopt;
     } else if (const auto rows = RowOperands().find(op_); rows != RowOperands().end()) {
       read = ReadAll([&](int k) { return Whole(k, IsRow(rows->second, k) ? 1 : 0); });
     } else {
@@ -371,6 +377,18 @@ class PlaceReader {
     return true;
   }
 
+  // EmbedLayerNormalization reads ids of words, segments and positions at the token's place, and
+  // all of its tables and weights.
+  bool ReadEmbedded(int k) {
+    constexpr int kWords = 0, kSegments = 1, kMask = 7, kPositions = 8;
+    if (k != kWords && k != kSegments && k != kMask && k != kPositions) return Whole(k, 0);
+    const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
+    if (!form.known_rank || form.shape.size() != 2) return false;
+    const bool shared = k == kPositions && form.shape[0]->is_integer(1);
+    places_.push_back({k, {shared ? pool_.Integer(0) : pool_.Index(0), pool_.Index(1)}, {}});
+    return true;
+  }
+
   // Any row of the table may be read; the indices are read at the result's own place. A byte of a
   // packed table holds several numbers, so that the table, its scales and its zero points are read
   // completely.
@@ -431,6 +449,7 @@ class PlaceReader {
   const Graph& graph_;
   sym::Pool& pool_;
   NodeId node_;
+  int output_;
   const std::string& op_;
   sym::Form result_;
   std::vector<OperandPlace> places_;

@@ -69,6 +69,11 @@ class Expander {
   static int64_t LastOf(const onnx::TensorProto* shape);
   int64_t Columns(const std::string& value, int depth = 0) const;
   bool MultiHead(const onnx::NodeProto& node, Writer& w);
+  bool Projected(const onnx::NodeProto& node, Writer& w);
+  static std::string MaskOf(const onnx::NodeProto& node, int padding, int scores, int32_t type,
+                            Writer& w);
+  static int64_t IsCausal(const onnx::NodeProto& node);
+  bool HasRank(const onnx::NodeProto& node, int k, size_t rank) const;
   static void Attend(const onnx::NodeProto& node, std::vector<std::string> operands, int64_t causal,
                      float softcap, int64_t columns, Writer& w, int32_t type = 0);
   static bool HasKnownAttributes(const onnx::NodeProto& node);

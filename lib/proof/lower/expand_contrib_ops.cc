@@ -58,6 +58,7 @@ bool Expander::Expand(const NodeProto& node, Writer& w) {
   if (IsKeyValueCache(node)) return Packed(node, w);
   if (node.domain() != "com.microsoft") return false;
   if (node.op_type() == "MultiHeadAttention") return MultiHead(node, w);
+  if (node.op_type() == "Attention") return Projected(node, w);
   return node.op_type() == "GroupQueryAttention" && lengths_ && GroupQuery(node, w);
 }
 
@@ -151,48 +152,6 @@ int64_t Expander::Columns(const std::string& value, int depth) const {
   return columns;
 }
 
-bool Expander::MultiHead(const NodeProto& node, Writer& w) {
-  constexpr int kBias = 3, kPadding = 4, kScores = 5, kPast = 6, kMost = 8;
-  const int64_t heads = IntAttribute(node, "num_heads", 0);
-  const int64_t width = Width(node, kPast), value_width = Width(node, kPast + 1);
-  // With a past, keys and values are [B, L, N * D].
-  if (heads < 1 || width < 1 || value_width < 1 || !Has(node, 1) || !Has(node, 2)) return false;
-  if (node.output_size() > 3) return false;
-  const auto padding = dims_.find(Has(node, kPadding) ? node.input(kPadding) : "");
-  const bool has_rows = padding != dims_.end() && padding->second.size() == 2;
-  if (Has(node, kPadding) && !has_rows) return false;
-  for (int k = kMost; k < node.input_size(); ++k) {
-    if (Has(node, k)) return false;
-  }
-  const int64_t widths[] = {heads * width, heads * width, heads * value_width};
-  std::vector<std::string> operands;
-  int64_t begin = 0;
-  for (int k = 0; k < 3; ++k) {
-    std::string x = node.input(k);
-    if (Has(node, kBias)) {
-      const std::string part = w.Columns(node.input(kBias), 0, begin, begin + widths[k]);
-      w.Node("Add", {x, part});
-      x = w.Name();
-    }
-    begin += widths[k];
-    operands.push_back(w.Heads(x, heads));
-  }
-  std::string mask = Has(node, kScores) ? node.input(kScores) : "";
-  if (Has(node, kPadding)) {
-    const float low = FloatAttribute(node, "mask_filter_value", -10000);
-    const std::string pads = OfPadding(node.input(kPadding), low, TypeOf(node, {kPast, 0}), w);
-    if (!mask.empty()) w.Node("Add", {mask, pads});
-    mask = w.Name();
-  }
-  operands.push_back(mask);
-  operands.push_back(node.input(kPast));
-  operands.push_back(node.input(kPast + 1));
-  // ONNX Runtime treats any value other than 1 as 0.
-  const int64_t causal = IntAttribute(node, "unidirectional", 0) == 1 ? 1 : 0;
-  Attend(node, std::move(operands), causal, 0, heads * value_width, w);
-  return true;
-}
-
 // Writes an Attention over operands with a head axis, and its result as [B, S, columns], cast to
 // `type` if that is not 0.
 void Expander::Attend(const NodeProto& node, std::vector<std::string> operands, int64_t causal,
@@ -229,23 +188,9 @@ bool Expander::HasKnownAttributes(const NodeProto& node) {
 // Returns true if past and present of a GroupQueryAttention are one buffer: the past has a constant
 // number of slots.
 bool Expander::SharesBuffer(const NodeProto& node) const {
-  constexpr int kPast = 3;
-  const auto behind_identity = [&](std::string name) {
-    for (auto it = producers_.find(name); it != producers_.end(); it = producers_.find(name)) {
-      if (it->second->op_type() != "Identity" || it->second->input_size() != 1) break;
-      name = it->second->input(0);
-    }
-    return name;
-  };
-  const onnx::GraphProto& all = plain_.model.graph();
-  onnx::TensorShapeProto::Dimension past;
-  for (const auto& input : all.input()) {
-    const auto& shape = input.type().tensor_type().shape();
-    if (input.name() == behind_identity(node.input(kPast)) && shape.dim_size() == 4) {
-      past = shape.dim(2);
-    }
-  }
-  return past.dim_value() > 0;
+  constexpr int kPast = 3, kSlots = 2;
+  const auto past = dims_.find(node.input(kPast));
+  return past != dims_.end() && past->second.size() == 4 && past->second[kSlots] > 0;
 }
 
 bool Expander::GroupQuery(const NodeProto& node, Writer& w) {

@@ -30,12 +30,12 @@ struct ExpandedModel {
 // The prefix of the names of values that an expansion makes.
 inline constexpr char kExpandedPrefix[] = "plain/";
 
-// Expands SimplifiedLayerNormalization to RMSNormalization, MultiHeadAttention with a past to
-// Attention and the nodes around it, KeyValueCache (onnxio/model/functional_form.h) to slices and
-// concatenations of its tensors, and an Einsum that is a product of matrices to one. With
-// `lengths`, also expands GroupQueryAttention, which rests on LengthClaims. Nodes in subgraphs, and
-// forms of these operators that are not known, stay as they are. Source: the operator texts of
-// com.microsoft, and of OpenPPL's KeyValueCache.
+// Expands SimplifiedLayerNormalization to RMSNormalization, MultiHeadAttention and Attention of
+// com.microsoft with a past to Attention and the nodes around it, KeyValueCache
+// (onnxio/model/functional_form.h) to slices and concatenations of its tensors, and an Einsum that
+// is a product of matrices to one. With `lengths`, also expands GroupQueryAttention, which rests on
+// LengthClaims. Nodes in subgraphs, and forms of these operators that are not known, stay as they
+// are. Source: the operator texts of com.microsoft, and of OpenPPL's KeyValueCache.
 ExpandedModel ExpandContribOps(onnx::ModelProto model, bool lengths);
 
 }  // namespace kvlift

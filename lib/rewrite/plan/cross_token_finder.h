@@ -75,6 +75,7 @@ class CrossTokenFinder {
   bool RowsFrom(NodeId n, int64_t first);
   bool ReduceMixes(NodeId n);
   bool CumSumMixes(NodeId n);
+  bool CountsKeptTokens(NodeId n) const;
   bool Mixes(NodeId n);
   bool MixesKeys(NodeId n);
   void TakeReadersOfRows(absl::Span<const CacheUpdate> updates);

@@ -175,6 +175,13 @@ bool CrossTokenFinder::MixesKeys(NodeId n) {
   return mixes;
 }
 
+// Returns true if the second output of an EmbedLayerNormalization, the number of tokens that its
+// mask keeps, is read.
+bool CrossTokenFinder::CountsKeptTokens(NodeId n) const {
+  const auto outputs = graph_.outputs(n);
+  return outputs.size() > 1 && outputs[1] != kNoValue && !graph_.uses(outputs[1]).empty();
+}
+
 bool CrossTokenFinder::Mixes(NodeId n) {
   const onnx::NodeProto& node = graph_.node(n);
   const std::string& op = node.op_type();
@@ -192,6 +199,7 @@ bool CrossTokenFinder::Mixes(NodeId n) {
           "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})) {
     return RowsFrom(n, IntAttribute(node, "axis", -1));
   }
+  if (op == "EmbedLayerNormalization") return CountsKeptTokens(n);
   if (op == "GroupNormalization") return RowsFrom(n, 1);
   if (IsTrainingNormalization(node)) return RowsFrom(n, 0);
   if (absl::StartsWith(op, "Conv") || absl::EndsWith(op, "Pool") || op == "InstanceNormalization") {

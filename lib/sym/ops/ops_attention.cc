@@ -92,4 +92,23 @@ void OpMultiHeadAttention(OpContext& c) {
   SetPresent(c, 2, kPast + 1, *v);
 }
 
+// Attention of com.microsoft: the input is [B, S, W], the weights are [W, 2 * N*D + N*Dv], and the
+// past and the present are [2, B, N, P, D] and [2, B, N, P + S, D], unless they share a buffer.
+void OpProjectedAttention(OpContext& c) {
+  constexpr int kPast = 4;
+  if (!c.Known(2) || c.in(0).rank() != 3 || c.in(1).rank() != 2) return;
+  const Shape x = c.in(0).form.shape;
+  Pool& pool = c.pool();
+  const std::vector<int64_t> sizes = IntsAttribute(c.proto(), "qkv_hidden_sizes");
+  const Expr hidden = sizes.size() == 3
+                          ? pool.Integer(sizes[2])
+                          : pool.FloorDiv(c.in(1).form.shape[1], pool.Integer(3), Facts{});
+  c.SetOpaque(0, {x[0], x[1], hidden});
+  if (!c.has(kPast) || !c.in(kPast).form.known_rank || c.in(kPast).rank() != 5) return;
+  if (c.Int("past_present_share_buffer", 0) != 0) return;
+  Shape present = c.in(kPast).form.shape;
+  present[3] = pool.Add(present[3], x[1]);
+  c.SetOpaque(1, std::move(present));
+}
+
 }  // namespace kvlift::sym::internal

@@ -146,6 +146,18 @@ void OpSkipNorm(OpContext& c) {
   c.SetOpaque(3, c.in(0).form.shape);
 }
 
+// EmbedLayerNormalization of com.microsoft: ids [B, S] and a table of words [V, H] give [B, S, H],
+// the number of tokens that the mask keeps, [B], and the sum in front of the normalisation.
+void OpEmbedNorm(OpContext& c) {
+  constexpr int kWordTable = 2;
+  if (!c.Known(1) || !c.has(kWordTable) || !c.in(kWordTable).form.known_rank) return;
+  if (c.in(0).rank() != 2 || c.in(kWordTable).rank() != 2) return;
+  const Shape out = {c.in(0).dim(0), c.in(0).dim(1), c.in(kWordTable).dim(1)};
+  c.SetOpaque(0, out);
+  c.SetOpaque(1, {out[0]});
+  c.SetOpaque(2, out);
+}
+
 // GroupQueryAttention of com.microsoft: the query is [B, S, N*D], or packs query, key and value
 // into [B, S, (N + 2*Nk)*D] if there is no key.
 void OpGroupQueryAttention(OpContext& c) {

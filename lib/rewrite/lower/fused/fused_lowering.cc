@@ -1,6 +1,7 @@
 #include "rewrite/lower/fused/fused_lowering.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -102,6 +103,26 @@ std::string Lowering::Masked(const std::string& condition, const std::string& bi
   return nodes_.Add("Where", {condition, open, nodes_.Scalar(low, type)}, "mask");
 }
 
+std::string Lowering::MaskOfFused(NodeId n, MaskInputs from, const std::string& past,
+                                  const std::string& queries) {
+  const auto& node = graph_.node(n);
+  const int32_t type = Type(n, 0);
+  std::string mask = in(n, from.scores);
+  if (has(n, from.padding)) {
+    // Numbers below 0 hide keys as well.
+    const std::string two = nodes_.Add(
+        "Greater", {in(n, from.padding), nodes_.Scalar(0, Type(n, from.padding))}, "real");
+    const std::string real = nodes_.Add("Unsqueeze", {two, nodes_.Int64s({1, 2})}, "real_keys");
+    const double low = FloatAttribute(node, "mask_filter_value", -10000.0F);
+    const std::string pads = Masked(real, "", low, type);
+    mask = mask.empty() ? pads : nodes_.Add("Add", {mask, pads}, "bias");
+  }
+  if (IntAttribute(node, "unidirectional", 0) != 1) return mask;
+  const std::string order = CausalOrder(past, queries);
+  if (mask.empty()) return order;
+  return Masked(order, mask, -std::numeric_limits<double>::infinity(), type);
+}
+
 void Lowering::Refuse(NodeId n, std::string text) {
   refusals_.push_back(
       {"KV240", fmt::format("{}: {}", graph_.node(n).op_type(), text), {graph_.NodeName(n)}, {}});
@@ -148,6 +169,12 @@ absl::Status Lowering::DropMasks(Normalised* result) {
       {"KV305", "the padding mask is all ones", PreconditionStatus::kAssumed});
   KV_ASSIGN_OR_RETURN(result->model, Apply(after, patch));
   return absl::OkStatus();
+}
+
+NodeBuilder::Attributes ScaleOfFused(const onnx::NodeProto& node) {
+  const float scale = FloatAttribute(node, "scale", 0.0F);
+  if (scale == 0.0F) return {};
+  return {MakeAttribute("scale", scale)};
 }
 
 }  // namespace kvlift::fused

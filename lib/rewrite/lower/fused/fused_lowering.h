@@ -55,6 +55,17 @@ class Lowering {
   std::string Masked(const std::string& condition, const std::string& bias, double low,
                      int32_t type);
 
+  // The inputs of an operator of com.microsoft that hide keys: the mask of padding, [B, T], and
+  // the bias of the scores.
+  struct MaskInputs {
+    size_t padding, scores;
+  };
+  // Returns the mask operand of an Attention that does what mask inputs, mask_filter_value and
+  // unidirectional of the node say: a float or a bool mask; empty if there is none. past and
+  // queries: as for CausalOrder.
+  std::string MaskOfFused(NodeId n, MaskInputs from, const std::string& past,
+                          const std::string& queries);
+
   // Adds the refusal KV240: this form of the operator is not lowered.
   void Refuse(NodeId n, std::string text);
   // Adds the refusal KV206: no form of the operator is lowered.
@@ -83,9 +94,13 @@ class Lowering {
   int number_ = 0;
 };
 
+// Returns the attribute `scale` of an operator of com.microsoft; empty where it is the default, 0.
+NodeBuilder::Attributes ScaleOfFused(const onnx::NodeProto& node);
+
 // Each returns true if the node is one of its operators, whether it was lowered or refused.
 bool LowerAttention(Lowering& l, NodeId n);
 bool LowerMultiHeadAttention(Lowering& l, NodeId n);
+bool LowerProjectedAttention(Lowering& l, NodeId n);
 bool LowerGroupQueryAttention(Lowering& l, NodeId n);
 bool LowerEinsumProduct(Lowering& l, NodeId n);
 

@@ -50,9 +50,6 @@ struct Carrier {
 };
 
 constexpr Carrier kCarriers[] = {
-    {"com.microsoft", "Attention",
-     "carries projections and one cache of keys and values, [2, B, N, P, D]; needs an export "
-     "without that fusion, with keys and values apart"},
     {"com.microsoft", "DecoderMaskedSelfAttention",
      "carries a buffer that past and present share; needs an export for greedy decoding with "
      "standard operators"},
@@ -215,8 +212,8 @@ absl::Status LowerFused(Normalised* result) {
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
     if (fused::ReplaceNormalization(l, n) || fused::LowerAttention(l, n) ||
         fused::SplitFlatAttention(l, forms, n) || fused::LowerMultiHeadAttention(l, n) ||
-        fused::LowerGroupQueryAttention(l, n) || fused::LowerEinsumProduct(l, n) ||
-        fused::ReportCarrier(l, n)) {
+        fused::LowerProjectedAttention(l, n) || fused::LowerGroupQueryAttention(l, n) ||
+        fused::LowerEinsumProduct(l, n) || fused::ReportCarrier(l, n)) {
       continue;
     }
   }

@@ -1,9 +1,6 @@
 // Lowers MultiHeadAttention of com.microsoft: 3-D queries, keys and values with equal head counts,
 // a past, a bias of the projections, a key_padding_mask and a bias of the scores.
 // Source: the contrib operator text of ONNX Runtime 1.31.
-#include <limits>
-
-#include "fmt/format.h"
 #include "rewrite/lower/fused/fused_lowering.h"
 
 namespace kvlift::fused {
@@ -71,27 +68,6 @@ std::string Projected(Lowering& l, NodeId n, size_t input, int64_t first, std::s
   return nodes.Add("Add", {value, bias}, std::string(role) + "_with_bias");
 }
 
-// Returns the mask operand of Attention, a float or a bool mask; empty if there is none.
-std::string MultiHeadMask(Lowering& l, NodeId n, const std::string& queries) {
-  const auto& node = l.graph().node(n);
-  NodeBuilder& nodes = l.nodes();
-  const int32_t type = l.Type(n, kQuery);
-  std::string mask = l.in(n, kScoreBias);
-  if (l.has(n, kPadding)) {
-    // Numbers below 0 hide keys as well.
-    const std::string two =
-        nodes.Add("Greater", {l.in(n, kPadding), nodes.Scalar(0, l.Type(n, kPadding))}, "real");
-    const std::string real = nodes.Add("Unsqueeze", {two, nodes.Int64s({1, 2})}, "real_keys");
-    const double low = FloatAttribute(node, "mask_filter_value", -10000.0F);
-    const std::string pads = l.Masked(real, "", low, type);
-    mask = mask.empty() ? pads : nodes.Add("Add", {mask, pads}, "bias");
-  }
-  if (IntAttribute(node, "unidirectional", 0) != 1) return mask;
-  const std::string order = l.CausalOrder(l.in(n, kPastKey), queries);
-  if (mask.empty()) return order;
-  return l.Masked(order, mask, -std::numeric_limits<double>::infinity(), type);
-}
-
 // Returns true if the node has a past, or if its keys are made of an input that may be one.
 bool ReadsPast(Lowering& l, NodeId n) {
   if (l.has(n, kPastKey)) return true;
@@ -140,13 +116,11 @@ bool LowerMultiHeadAttention(Lowering& l, NodeId n) {
   put(kPastKey, 1, "present_key", &k);
   put(kPastValue, 2, "present_value", &v);
   NodeBuilder::Inputs inputs = {q, k, v};
-  if (const std::string mask = MultiHeadMask(l, n, q); !mask.empty()) inputs.push_back(mask);
-  NodeBuilder::Attributes attributes;
-  if (const float scale = FloatAttribute(node, "scale", 0.0F); scale != 0.0F) {
-    attributes.push_back(MakeAttribute("scale", scale));
-  }
+  const std::string mask = l.MaskOfFused(n, {kPadding, kScoreBias}, l.in(n, kPastKey), q);
+  if (!mask.empty()) inputs.push_back(mask);
   l.patch().remove_nodes.insert(n);
-  l.JoinHeads(nodes.Add("Attention", inputs, "Attention", attributes), value_size, l.out(n, 0));
+  l.JoinHeads(nodes.Add("Attention", inputs, "Attention", ScaleOfFused(node)), value_size,
+              l.out(n, 0));
   return true;
 }
 
