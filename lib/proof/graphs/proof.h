@@ -2,6 +2,7 @@
 // facts, each with its status and what it rests on.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,10 +39,23 @@ struct ProofFact {
   bool holds() const { return status == FactStatus::kProved || status == FactStatus::kGiven; }
 };
 
+// A bound on the lengths of a step that the ledger of assumptions names.
+struct LengthLimit {
+  int64_t past = 0, tokens = 0, most = 0;  // past * P + tokens * S <= most
+  std::string condition;                   // the entry's text
+
+  bool Allows(int64_t past_tokens, int64_t new_tokens) const {
+    return past * past_tokens + tokens * new_tokens <= most;
+  }
+};
+
 struct Proof {
   std::vector<ProofFact> facts;
   std::string not_tried;    // why the models could not be compared; empty if they were
   Assumptions assumptions;  // everything that the facts rest on, taken together
+  // The assumptions that bound the lengths of a step. A converted model may refuse longer steps,
+  // which the source may run with rows missing.
+  std::vector<LengthLimit> lengths;
 };
 
 // Returns true if the models were compared, there is at least one fact, and every fact holds.

@@ -400,6 +400,7 @@ std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, 
     for (const Assumption& given : fact->given)
       names.AddForFirst(layers, given, &whole.assumptions);
   }
+  whole.lengths = proof.lengths;
   for (const Assumption& assumption : proof.assumptions.all()) {
     names.AddForFirst(layers, assumption, &whole.assumptions);
   }

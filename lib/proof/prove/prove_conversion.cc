@@ -49,6 +49,7 @@ std::vector<SourceCase> CasesOf(const Manifest& relation, const std::vector<std:
 void Append(const Proof& part, Proof* whole) {
   whole->facts.insert(whole->facts.end(), part.facts.begin(), part.facts.end());
   whole->assumptions.Add(part.assumptions);
+  whole->lengths.insert(whole->lengths.end(), part.lengths.begin(), part.lengths.end());
   if (!part.not_tried.empty()) whole->not_tried = part.not_tried;
 }
 

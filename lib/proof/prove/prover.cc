@@ -17,6 +17,7 @@
 #include "proof/facts/cache_facts.h"
 #include "proof/facts/fact_list.h"
 #include "proof/facts/guards.h"
+#include "proof/facts/length_limits.h"
 #include "proof/facts/lookups.h"
 #include "proof/facts/matches.h"
 #include "proof/facts/nodes.h"
@@ -151,6 +152,7 @@ class Prover {
       if (of_emptiness && HoldsInEveryStep(forms_, assumption.predicate, twins_.past())) continue;
       if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
     }
+    proof.lengths = LengthLimitsOf(pair_, twins_);
     HoldOtherDimensions(&proof);
     ExcludePadding(&proof);
     return proof;

@@ -116,6 +116,7 @@ absl::StatusOr<VerifyReport> PairVerifier::Run() {
     limits_.short_steps = open.ok() && !open->fixed_tokens();
     if (open.ok() && !open->fixed_batch()) driver.RunSequencesAlone();
   }
+  driver.AllowRefusalBeyond(report_.proof.lengths);
   LimitByCaches(relation_, after_graph, &driver, &limits_);
   facts_.grows = HasGrowingCaches(relation_);
   auto source = MakeRunner(before_, {}, exec::AliasMode::kOff);

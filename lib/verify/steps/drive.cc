@@ -347,6 +347,13 @@ absl::StatusOr<exec::Feeds> Driver::ConvertedFeeds(const StepSpec& step, int64_t
   return feeds;
 }
 
+std::string Driver::ExceededLimit(const StepSpec& step) const {
+  for (const LengthLimit& limit : length_limits_) {
+    if (!limit.Allows(step.longest(), step.new_tokens)) return limit.condition;
+  }
+  return {};
+}
+
 Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState* state,
                              std::vector<exec::Fetches>* trace) const {
   Outcome outcome;
@@ -369,7 +376,12 @@ Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState
     if (!fetches.ok()) {
       outcome.unsupported =
           absl::IsUnimplemented(fetches.status()) || exec::IsOverBudget(fetches.status());
-      outcome.failed = fmt::format("step {}: {}", k, std::string(fetches.status().message()));
+      const std::string limit = ExceededLimit(step);
+      if (!limit.empty() && !outcome.unsupported) {
+        outcome.excluded = limit;
+      } else {
+        outcome.failed = fmt::format("step {}: {}", k, std::string(fetches.status().message()));
+      }
       return outcome;
     }
     if (watcher_ != nullptr) watcher_->ConvertedRan(step, *feeds, *fetches);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -14,6 +15,7 @@
 #include "exec/session/program.h"
 #include "exec/session/session.h"
 #include "onnxio/model/model.h"
+#include "proof/graphs/proof.h"
 #include "verify/inputs/stimulus.h"
 #include "verify/inputs/tensor_rows.h"
 #include "verify/report/compare.h"
@@ -83,7 +85,8 @@ struct StepFeeds {
 struct Record {
   const Plan* plan = nullptr;     // not owned
   std::vector<SourceStep> steps;  // as many of the plan's steps as the source ran
-  std::string stopped;            // why the source did not run the next step; empty: it ran all
+  std::string stopped;            // why the next step is not compared; empty: all are
+  bool excluded = false;          // `stopped` is a bound of the ledger (Outcome::excluded)
   bool bitwise = false;           // every output of the converted model was equal
   // The source's feeds of the first step; empty unless all sequences ran together with ErrorBounds.
   exec::Feeds first;
@@ -93,8 +96,10 @@ struct Record {
 using CacheState = std::map<std::string, exec::Tensor>;
 
 struct Outcome {
-  bool bitwise = true;       // every comparison was bitwise (compare.h)
-  std::string failed;        // the executor's error; empty: every step ran
+  bool bitwise = true;  // every comparison was bitwise (compare.h)
+  std::string failed;   // the executor's error; empty: every step ran
+  // The bound of the ledger beyond which the converted model refuses the next step; empty: none.
+  std::string excluded;
   bool unsupported = false;  // `failed` is for want of a kernel, or of memory
   std::string unfed;         // why a step's values cannot be fed to an input; empty: they can
   std::string unjudged;      // where the source gives NaN and the converted model a number
@@ -120,6 +125,7 @@ class Driver {
         source_nodes_(other.source_nodes_),
         kept_rows_(other.kept_rows_),
         ring_slots_(other.ring_slots_),
+        length_limits_(other.length_limits_),
         sequences_alone_(other.sequences_alone_),
         compare_(other.compare_) {}
 
@@ -175,6 +181,9 @@ class Driver {
   // Declares that the source runs each sequence of a batch alone, though the plans have a fixed
   // number of sequences.
   void RunSequencesAlone() { sequences_alone_ = true; }
+  // Lets the converted model refuse steps beyond these bounds, which the ledger of assumptions
+  // names (Outcome::excluded). Where it runs them, its results are compared.
+  void AllowRefusalBeyond(std::vector<LengthLimit> limits) { length_limits_ = std::move(limits); }
   // Gives a ring (by cache id) this many slots in every plan.
   void FixRing(const std::string& id, int64_t slots) { ring_slots_[id] = slots; }
 
@@ -228,6 +237,8 @@ class Driver {
                          const std::vector<int>& group, const exec::View& fed, const Bounded& now,
                          exec::Tensor* gap, Outcome* outcome) const;
   void CompareOutputs(const Given& given, Outcome* outcome) const;
+  // Returns the bound of AllowRefusalBeyond() that the step exceeds; empty if it exceeds none.
+  std::string ExceededLimit(const StepSpec& step) const;
   // Returns which of the step's new tokens are padding tokens between a sequence's prompt and its
   // answer, as [begin, end); [0, 0) unless precondition KV303 says that their rows may differ.
   std::pair<int64_t, int64_t> UnjudgedPads(const StepSpec& step, int sequence) const;
@@ -246,6 +257,7 @@ class Driver {
   int source_nodes_;
   std::map<std::string, int64_t> kept_rows_;
   std::map<std::string, int64_t> ring_slots_;
+  std::vector<LengthLimit> length_limits_;
   bool sequences_alone_ = false;
   ErrorBounds* bounds_ = nullptr;
   PlanWatcher* watcher_ = nullptr;

@@ -16,6 +16,20 @@ void MergeOutput(const OutputResult& result, std::vector<OutputResult>* outputs)
   it->Merge(result);
 }
 
+namespace {
+
+// Returns why a plan was not run to its end: at all, or behind its first steps.
+std::string WhyNotRun(const Record& record) {
+  if (record.excluded) return "the ledger excludes it: " + record.stopped;
+  return "the source does not run it: " + record.stopped;
+}
+std::string WhyNotToItsEnd(const Record& record) {
+  if (record.excluded) return "then the ledger excludes more: " + record.stopped;
+  return "then the source stops: " + record.stopped;
+}
+
+}  // namespace
+
 void PlanRunner::AddResult(const Plan& plan, const std::string& status, int steps,
                            std::string note) {
   report_->plans.push_back({plan.name, status, steps, std::move(note)});
@@ -35,7 +49,12 @@ PlanRunner::Tried PlanRunner::Try(const Driver& driver, const Plan& plan, Runner
     CacheState state = driver.Fresh(converted, plan);
     tried.outcome = driver.RunConverted(converted, tried.record, &state);
   }
-  tried.ran = tried.outcome.unfed.empty();
+  if (!tried.outcome.excluded.empty()) {
+    tried.record.stopped = tried.outcome.excluded;
+    tried.record.excluded = true;
+    tried.record.steps.resize(static_cast<size_t>(tried.outcome.steps));
+  }
+  tried.ran = tried.outcome.unfed.empty() && !tried.record.steps.empty();
   return tried;
 }
 
@@ -78,7 +97,7 @@ void PlanRunner::RunExtra(Driver* driver, ErrorBounds* bounds, Plan* plan, Runne
         return TakeExtra(*plan, tried);
       }
       if (why.empty()) {
-        why = !tried.record.stopped.empty() ? "the source does not run it: " + tried.record.stopped
+        why = !tried.record.stopped.empty() ? WhyNotRun(tried.record)
               : !outcome.unfed.empty()      ? outcome.unfed
               : !outcome.unjudged.empty()   ? outcome.unjudged
                                             : outcome.failed;
@@ -104,13 +123,12 @@ void PlanRunner::TakeExtra(const Plan& plan, const Tried& tried) {
     failure = fmt::format("{}: the converted model does not run: {}", plan.name, outcome.failed);
     return AddResult(plan, "failed", outcome.steps, outcome.failed);
   }
-  AddResult(
-      plan,
-      outcome.difference ? "different"
-      : outcome.bitwise  ? "bitwise"
-                         : "within bound",
-      outcome.steps,
-      tried.record.stopped.empty() ? plan.shows : "then the source stops: " + tried.record.stopped);
+  AddResult(plan,
+            outcome.difference ? "different"
+            : outcome.bitwise  ? "bitwise"
+                               : "within bound",
+            outcome.steps,
+            tried.record.stopped.empty() ? plan.shows : WhyNotToItsEnd(tried.record));
   StateStop(plan, tried.record);
   if (outcome.steps == 0) return;
   Reach(plan, outcome.steps);
@@ -124,8 +142,9 @@ void PlanRunner::StateStop(const Plan& plan, const Record& record) {
   if (record.stopped.empty() || proved_) return;
   report_->assumptions.Add(
       NotRun(AssumptionKind::kCapacity, "",
-             fmt::format("not run: the plan \"{}\" behind {} of {} steps, where the source stops",
-                         plan.name, record.steps.size(), plan.steps.size())));
+             fmt::format("not run: the plan \"{}\" behind {} of {} steps, {}", plan.name,
+                         record.steps.size(), plan.steps.size(),
+                         record.excluded ? "beyond " + record.stopped : "where the source stops")));
 }
 
 void PlanRunner::Reach(const Plan& plan, int steps) {
@@ -158,7 +177,7 @@ void PlanRunner::Run(Driver* driver, ErrorBounds* bounds, Runner& source, Runner
     Record& record = tried.record;
     const Outcome& outcome = tried.outcome;
     if (record.steps.empty()) {
-      AddResult(plan, "skipped", 0, "the source does not run it: " + record.stopped);
+      AddResult(plan, "skipped", 0, WhyNotRun(record));
       report_->assumptions.Add(NotRun(AssumptionKind::kOther, plan.name,
                                       fmt::format("not run: {} ({})", plan.name, plan.shows)));
       continue;
@@ -188,8 +207,7 @@ void PlanRunner::Run(Driver* driver, ErrorBounds* bounds, Runner& source, Runner
               outcome.difference ? "different"
               : outcome.bitwise  ? "bitwise"
                                  : "within bound",
-              outcome.steps,
-              record.stopped.empty() ? plan.shows : "then the source stops: " + record.stopped);
+              outcome.steps, record.stopped.empty() ? plan.shows : WhyNotToItsEnd(record));
     if (outcome.difference) return;
     StateStop(plan, record);
     if (!record.first.empty() && (equal_start.where.empty() || plan.steps[0].past[0] > 0)) {
