@@ -378,7 +378,8 @@ class Build:
     def model(self):
         spec, net = self.spec, self.net
         kinds = set(spec.mask)
-        reads = kinds & READS_INPUT or spec.bias == "alibi_mask" or spec.cache.startswith("O2")
+        in_operator = spec.cache.startswith("O2") or "raw_mask" in spec.features
+        reads = kinds & READS_INPUT or spec.bias == "alibi_mask" or in_operator
         if spec.mask_input and not reads:
             raise ValueError(f"{kinds} read no attention_mask")
         if not spec.mask_input and kinds & NEEDS_INPUT:

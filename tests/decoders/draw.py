@@ -26,6 +26,9 @@ GROWING = {
     "shared": 1,
     "C5": 1,
     "O1": 1,
+    "O2": 1,
+    "O3": 1,
+    "O4": 1,
     "miss_reversed": 1,
     "miss_decayed": 1,
     "miss_past_read": 1,
@@ -133,6 +136,8 @@ SCALES = [
     "run_time",
     "none",
 ]
+# Operators of com.microsoft that carry the past themselves.
+FUSED = ("O2", "O3", "O4")
 REPEATS = ["expand", "expand_where", "tile", "concat", "interleave", "gather", "wrong_tile"]
 
 
@@ -174,7 +179,7 @@ def heads(d, cache):
     q = d.one([2, 4])
     kv = (
         q
-        if cache in ("C5", "R8_bsnd", "latent", "latent_fixed") or d.chance(0.3)
+        if cache in ("C5", "R8_bsnd", "latent", "latent_fixed", "O3", "O4") or d.chance(0.3)
         else d.one([1, 2])
     )
     return {"q_heads": q, "kv_heads": kv, "head": d.one([4, 8]), "hidden": d.one([16, 24])}
@@ -199,9 +204,18 @@ def grown(d, opset):
     }
     if cache == "O1":
         changes["bias"] = ""
+    if cache in FUSED:
+        opset = d.one([15, 17, 20])
+        mask = d.one(["M3", "none", "M3_sliding", "host_float"]) if cache == "O3" else "none"
+        features = ["raw_mask"] if cache == "O4" else ["flat", "local", "rotary", "packed"]
+        changes |= {
+            "bias": "",
+            "features": () if cache == "O3" else tuple(f for f in features if d.chance(0.5)),
+            "check": False,
+        }
     if cache in ("C8", "C8_heads", "C8_flat"):
         changes["length_from"] = "past"
-    masks = (mask,) if d.chance(0.8) else (mask, "M3")
+    masks = (mask,) if d.chance(0.8) or cache in ("O2", "O4") else (mask, "M3")
     return changes, opset, masks
 
 
@@ -261,15 +275,21 @@ def random_spec(seed):
     changes["mask_input"] = bool(set(masks) & NEEDS_INPUT) or can_read and d.chance(0.6)
     changes |= heads(d, cache)
     changes |= attention(d, opset, fp16)
-    if cache == "O1":
+    if cache == "O1" or cache in FUSED:
         changes |= {"scale": d.one(["after_mul", "q_linear"]), "sinks": False}
+    if cache in FUSED:
+        changes["softcap"] = 0.0
+    if cache == "O2":  # what ONNX Runtime takes
+        changes |= {"mask_input": True, "head": 16, "recorded_batch": 1}
+    if cache == "O4":
+        changes["mask_input"] = "raw_mask" in changes["features"]
     if "capacity" in changes and changes["low"] == "ten_thousand":
         changes["low"] = "min"  # behind -10000 even the original reads stale slots
     if changes["low"] == "inf" and any(m.startswith(("M2", "M7")) for m in masks):
         changes |= {"low": "min", "nan_guard": False}  # these multiply: 0 times infinity
     if changes["qk"] == "heads" and changes["bias"]:
         changes["qk"] = "transpose"  # a bias has all heads
-    if changes["bias"]:
+    if changes["bias"] or "rotary" in changes.get("features", ()):
         positions = "none"
     else:
         positions = d.one(
@@ -313,10 +333,10 @@ def random_spec(seed):
         constants=d.one(["initializer", "node"]),
         shape_style=d.one(["gather", "gather1", "slice", "attr"]),
         ids_dtype=d.one(["int64", "int64", "int32"]),
-        batch=1 if cache == "paged" else d.one([0, 0, 0, 2]),
+        batch=1 if cache == "paged" else d.one([0, 0, 0, 2 if cache != "O2" else 0]),
         noise=noise,
         norm=d.one(["rms", "layer"]),
-        cross=d.one(["", "", "", "", "inputs", "present"]),
+        cross=d.one(["", "", "", "", "inputs", "present"]) if cache != "O2" else "",
         ids=d.one(["input_ids"] * 5 + ["inputs_embeds"]),
         **changes,
     )

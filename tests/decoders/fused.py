@@ -175,7 +175,7 @@ class StackedAttention(Growing):
             x,
             net.weight(size, 3 * size, gain=1.5),
             net.weight(3 * size, gain=0.1),
-            "",
+            net.cast(b.mask(), "int32") if "raw_mask" in s.features else "",
             self.inputs[layer, "key_value"][0],
             n=2,
             domain=MS,

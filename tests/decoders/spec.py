@@ -58,7 +58,7 @@ class Spec:
     why: str = "a cache with standard masks"
     exporter: str = "onnx.helper, in the idiom of an exporter"
     family: str = "llama"
-    features: tuple = ()  # flat, local, rotary, packed (GroupQueryAttention); moe
+    features: tuple = ()  # flat, local, rotary, packed (GroupQueryAttention); raw_mask (O4); moe
     recorded_batch: int = 2
     optimise: str = ""  # basic, extended: what ONNX Runtime writes after optimising
     corpus: bool = True  # may outputs be judged by their dependence on each cached row?

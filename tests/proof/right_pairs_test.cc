@@ -96,6 +96,22 @@ TEST(Refuted, NoReductionOverOneElement) {
   EXPECT_EQ(status("1] {3}"), FactStatus::kRefuted);
 }
 
+// Attentions over other queries may be two attentions, each with a scale of its own.
+TEST(Refuted, NoScaleOfAnotherProduct) {
+  const auto status = [](const std::string& queries) {
+    const std::string call = "context = Attention <is_causal: int = 1> (q_heads,";
+    const Proof proof = ProofOfPair(
+        kCase, {},
+        {{call, queries + "context = Attention <is_causal: int = 1, scale: float = 0.25> (mine,"}});
+    for (const ProofFact& fact : proof.facts) {
+      if (fact.text.starts_with("has the source's scale")) return fact.status;
+    }
+    return FactStatus::kProved;
+  };
+  EXPECT_EQ(status("mine = Neg (q_heads)\n"), FactStatus::kOpen);
+  EXPECT_EQ(status("mine = Identity (q_heads)\n"), FactStatus::kRefuted);
+}
+
 // The sum of one element is that element, and the sum of its squares is not.
 TEST(Reductions, OfOneElement) {
   const auto reduced = [](const std::string& op) {

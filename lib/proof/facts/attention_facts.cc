@@ -218,6 +218,8 @@ bool AttentionFacts::CompareKeys(const std::string& name, const AttentionReading
   if (!other_extents.empty()) facts_->Add(name, queries, other_extents);
   all &= compare("reads the source's keys, each head those of its group", after.key, before.key,
                  seen, facts);
+  // Otherwise the source's attention may be another one.
+  const bool is_same_product = all;
   all &= compare("reads the source's values", after.value, before.value, seen, values);
   if (after.sink != nullptr && before.sink != nullptr) {
     all &= compare("adds the source's sink to its softmax", after.sink, before.sink, pool_.True(),
@@ -261,8 +263,9 @@ bool AttentionFacts::CompareKeys(const std::string& name, const AttentionReading
           ? ""
           : "its products of queries and keys may leave their range where the source's do not";
   const bool known_types = before.softmax_type != 0 && after.softmax_type != 0;
-  if ((!scaled && AreOtherScales(after.scale, before.scale)) ||
-      AreOtherScales(after.softcap, before.softcap) || (!typed && known_types)) {
+  const bool unlike = (!scaled && AreOtherScales(after.scale, before.scale)) ||
+                      AreOtherScales(after.softcap, before.softcap) || (!typed && known_types);
+  if (unlike && is_same_product) {
     facts_->AddRefuted(name, what, why_not);
   } else {
     facts_->Add(name, what, why_not);

@@ -62,9 +62,17 @@ bool Expander::Expand(const NodeProto& node, Writer& w) {
   return node.op_type() == "GroupQueryAttention" && lengths_ && GroupQuery(node, w);
 }
 
-// Records what is known of a result: Identity passes everything on, and a Gather of one element
-// along axis 0 drops the first extent.
+// Records what is known of a result: Identity passes everything on, Cast the shape, and a Gather of
+// one element along axis 0 drops the first extent.
 void Expander::NoteElement(const NodeProto& node) {
+  if (node.op_type() == "Cast" && node.input_size() == 1 && node.output_size() == 1) {
+    if (const auto own = dims_.find(node.input(0)); own != dims_.end()) {
+      const std::vector<int64_t> dims = own->second;
+      dims_[node.output(0)] = dims;
+    }
+    types_[node.output(0)] = static_cast<int32_t>(IntAttribute(node, "to", 0));
+    return;
+  }
   if (node.op_type() == "Identity" && node.input_size() == 1 && node.output_size() == 1) {
     const std::string &from = node.input(0), &to = node.output(0);
     // The value is copied first, because inserting into the map may move its entries.
