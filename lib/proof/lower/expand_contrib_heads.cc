@@ -73,7 +73,8 @@ bool Expander::HasRank(const NodeProto& node, int k, size_t rank) const {
 bool Expander::Projected(const NodeProto& node, Writer& w) {
   constexpr int kRows = 0, kWeights = 1, kBias = 2, kPadding = 3, kPast = 4, kScores = 5, kMost = 6;
   const int64_t heads = IntAttribute(node, "num_heads", 0);
-  if (heads < 1 || !Has(node, kPast) || !Gives(node, 0) || node.output_size() > 2) return false;
+  if (heads < 1 || !Has(node, kRows) || !Has(node, kWeights) || !Has(node, kPast)) return false;
+  if (!Gives(node, 0) || node.output_size() > 2) return false;
   if (!HasRank(node, kPast, 5) || !HasRank(node, kWeights, 2) || !HasRank(node, kPadding, 2)) {
     return false;
   }
@@ -81,9 +82,9 @@ bool Expander::Projected(const NodeProto& node, Writer& w) {
     if (Has(node, k)) return false;
   }
   const std::vector<int64_t> past = dims_.at(node.input(kPast));
-  const int64_t width = past[4], hidden = heads * width;
-  if (past[0] != 2 || past[2] != heads || width < 1) return false;
-  if (dims_.at(node.input(kWeights))[1] != 3 * hidden) return false;
+  const int64_t columns = dims_.at(node.input(kWeights))[1], hidden = columns / 3;
+  if (past[0] != 2 || past[2] != heads || past[4] < 1) return false;
+  if (columns % 3 != 0 || hidden % heads != 0 || hidden / heads != past[4]) return false;
   for (const AttributeProto& a : node.attribute()) {
     const bool off = a.name() == "do_rotary" || a.name() == "past_present_share_buffer";
     if (off && a.i() != 0) return false;
