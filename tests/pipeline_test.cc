@@ -108,6 +108,21 @@ TEST(PipelineTest, DeclaredSizesThatOperatorsContradictAreTheSources) {
   }
 }
 
+// ONNX does not know the size of what an operator of com.microsoft gives; the product behind it
+// does not fit.
+TEST(PipelineTest, AProductThatDoesNotFitAnOperatorOfComMicrosoft) {
+  const auto proto = ParseModelText(R"(<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+decoder (float[B,S,16] x, float[16,48] w, float[24,16] v, float[2,B,4,P,4] past)
+  => (float[B,S,16] y, float[2,B,4,T,4] present) {
+  a, present = com.microsoft.Attention <num_heads = 4, unidirectional = 1> (x, w, , , past)
+  y = MatMul (a, v)
+})");
+  ASSERT_TRUE(proto.ok()) << proto.status();
+  const auto result = ConvertAndProve(AsModel(*proto), {}, AllRules(), {});
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(CodeOf(result.status()), "KV031") << result.status();
+}
+
 TEST(PipelineTest, ARefusedModelHasNothingToShow) {
   const ProvedConversion result = Prove(LoadTestModel("neg_concat_reversed_ts"), {});
   EXPECT_EQ(result.equality, ConversionVerdict::kNothing);

@@ -95,16 +95,23 @@ bool HoldsWithoutDeclaredSizes(const onnx::ModelProto& source, onnx::ModelProto 
 
 }  // namespace
 
-absl::Status BlameFor(const Model& source, const Model& result, const absl::Status& status) {
+absl::Status BlameFor(const Model& source, const Model& result, const absl::Status& status,
+                      const onnx::ModelProto* lowered) {
   const auto lints = LintModel(source, nullptr);
   if (!lints.ok()) return lints.status();
   if (const Finding* error = FirstError(*lints)) {
     return Coded(error->code, absl::InvalidArgumentError(error->text));
   }
-  if (!InferShapes(*result.proto).ok() && HoldsWithoutDeclaredSizes(*source.proto, *result.proto)) {
-    return Coded("KV031", absl::InvalidArgumentError(fmt::format(
-                              "the sizes that the model declares contradict its operators: {}",
-                              std::string(status.message()))));
+  const auto contradiction = [&](std::string_view of) {
+    return Coded("KV031",
+                 absl::InvalidArgumentError(fmt::format("the sizes {} contradict its operators: {}",
+                                                        of, std::string(status.message()))));
+  };
+  if (!InferShapes(*result.proto).ok()) {
+    if (HoldsWithoutDeclaredSizes(*source.proto, *result.proto)) {
+      return contradiction("that the model declares");
+    }
+    if (lowered != nullptr && !InferShapes(*lowered).ok()) return contradiction("of the model");
   }
   return absl::InternalError(
       fmt::format("internal error: the result is not valid: {}", std::string(status.message())));

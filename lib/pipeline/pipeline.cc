@@ -14,6 +14,7 @@
 #include "onnxio/files/guard.h"
 #include "pipeline/checks.h"
 #include "pipeline/step_files.h"
+#include "rewrite/recognise/analysis.h"
 #include "verify/judge/prove_alone.h"
 
 namespace kvlift {
@@ -150,7 +151,10 @@ class Pipeline {
     const auto outcomes = CheckEach(source_, after, &result_.conversion.manifest);
     KV_RETURN_IF_ERROR(trace_.Take([&] { return DescribeChecks(outcomes); }));
     const absl::Status valid = StatusOf(outcomes);
-    if (!valid.ok()) return BlameFor(source_, after, valid);
+    if (!valid.ok()) {
+      const auto lowered = Lower(source_);
+      return BlameFor(source_, after, valid, lowered.ok() ? &lowered->graph->model() : nullptr);
+    }
     if (trace_.ends(Step::kCheck)) {
       StopConversion(&result_.conversion);
       return Finished();

@@ -273,6 +273,37 @@ TEST(OracleRefuses, OperandsThatDoNotFit) {
                       "y = Range (a, n, d)"));
 }
 
+// Returns a model of an EmbedLayerNormalization whose tables and weights have these types and
+// constants.
+std::string EmbeddingOf(const std::string& places, const std::string& gamma) {
+  return fmt::format(
+      "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1]> g () => (float[B,S,H] y) "
+      "<int32[1,2] ids = {{0, 1}}, float[2,2] w = {{1, 2, 3, 4}}, {}, {}, float[2] d = {{0, 0}}> "
+      "{{ y = com.microsoft.EmbedLayerNormalization (ids, , w, p, , c, d) }}",
+      places, gamma);
+}
+
+TEST(OracleRefuses, EmbeddingsOfOtherExtents) {
+  for (const auto& [places, gamma] : std::vector<std::pair<const char*, const char*>>{
+           {"float[2] p = {1, 2}", "float[2] c = {1, 1}"},
+           {"float[2,1,2] p = {1, 2, 3, 4}", "float[2] c = {1, 1}"},
+           {"float[1,2] p = {1, 2}", "float[2] c = {1, 1}"},
+           {"float[2,2] p = {1, 2, 3, 4}", "float[0,2] c = {}"},
+           {"float[2,2] p = {1, 2, 3, 4}", "float[1,2] c = {1, 1}"}}) {
+    ExpectRefused(EmbeddingOf(places, gamma));
+    const auto model = ParseModelText(EmbeddingOf(places, gamma));
+    ASSERT_TRUE(model.ok()) << model.status();
+    auto graph = Graph::Build(std::make_shared<const onnx::ModelProto>(*model));
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    const auto program =
+        exec::Program::Compile(std::make_shared<const Graph>(*std::move(graph)), {});
+    if (!program.ok()) continue;
+    exec::Session session(*program);
+    exec::Fetches fetches;
+    EXPECT_FALSE(session.Step({}, &fetches).ok()) << places << " " << gamma;
+  }
+}
+
 TEST(OracleRefuses, GroupQueryAttentionOfOtherExtents) {
   const auto model = [](const std::string& lengths, const std::string& past) {
     return fmt::format(

@@ -144,9 +144,24 @@ absl::Status SkipRmsNorm(OpContext& c) { return SkipNorm(c, false); }
 absl::Status EmbedLayerNorm(OpContext& c) {
   constexpr size_t kWords = 0, kSegments = 1, kWordTable = 2, kPlaceTable = 3, kSegmentTable = 4,
                    kGamma = 5, kBeta = 6, kMask = 7, kPlaces = 8;
-  if (!c.has(kBeta) || c.in[kWords].rank() != 2) return NoMeaning(c, "this form");
+  for (const size_t k : {kWords, kWordTable, kPlaceTable, kGamma, kBeta}) {
+    if (!c.has(k)) return NoMeaning(c, "this form");
+  }
   const Dims ids = c.in[kWords].dims();
+  if (ids.size() != 2 || c.in[kWordTable].rank() != 2) return Wrong(c, "shape");
   const int64_t width = c.in[kWordTable].dims().back(), tokens = ids[0] * ids[1];
+  for (const size_t k : {kPlaceTable, kSegmentTable}) {
+    const bool fits = !c.has(k) || (c.in[k].rank() == 2 && c.in[k].dims().back() == width);
+    if (!fits) return Wrong(c, "table");
+  }
+  for (const size_t k : {kGamma, kBeta}) {
+    if (c.in[k].dims() != Dims{width}) return Wrong(c, "shape");
+  }
+  for (const size_t k : {kSegments, kMask, kPlaces}) {
+    const bool shared = c.has(k) && k == kPlaces && c.in[k].dims() == Dims{1, ids[1]};
+    if (c.has(k) && !shared && c.in[k].dims() != ids) return Wrong(c, "ids");
+  }
+  if (c.has(kSegments) != c.has(kSegmentTable)) return Wrong(c, "segments");
   const int32_t type = c.in[kWordTable].type();
   KV_RETURN_IF_ERROR(c.Spend(30 * tokens * width));
   std::vector<std::vector<Number>> sums(static_cast<size_t>(tokens),

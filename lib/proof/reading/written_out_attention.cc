@@ -100,7 +100,7 @@ bool AttentionReader::ReadScores(Expr e) {
       continue;
     }
     if (ProductOf(n)) return ReadFirstProduct(n, e);
-    if (graph_.Is(n, "Add")) {
+    if (graph_.Is(n, "Add") || graph_.Is(n, "Sub")) {
       e = WithoutMask(n, e);
       if (e == nullptr) return false;
       continue;
@@ -149,13 +149,17 @@ Expr AttentionReader::WithoutSelection(Expr e) {
 
 Expr AttentionReader::WithoutMask(NodeId n, Expr e) {
   if (!MaskFits()) return nullptr;
+  const bool minus = graph_.Is(n, "Sub");
   for (int k : {1, 0}) {
-    const auto hiding = HiddenBy(pool_, At(graph_.inputs(n)[k], e->args()), r_.scale);
+    if (minus && k == 0) break;
+    const double factor = minus ? -r_.scale : r_.scale;
+    const auto hiding = HiddenBy(pool_, At(graph_.inputs(n)[k], e->args()), factor);
     if (!hiding) continue;
     See(pool_.Not(hiding->where), hiding->numbers);
     return At(graph_.inputs(n)[1 - k], e->args());
   }
   for (int k : {1, 0}) {
+    if (minus) break;
     const Expr scores = At(graph_.inputs(n)[1 - k], e->args());
     if (scores == nullptr || !LeadsToProduct(scores, 0)) continue;
     if (r_.scale != 1) break;
@@ -187,6 +191,7 @@ bool AttentionReader::LeadsToProduct(Expr e, int depth) {
   const NodeId n = graph_.producer(e->source());
   if (n == kNoNode) return false;
   if (ProductOf(n)) return true;
+  if (graph_.Is(n, "Sub")) return LeadsToProduct(At(graph_.inputs(n)[0], e->args()), depth + 1);
   if (graph_.Is(n, "Add") || (graph_.Is(n, "Max") && graph_.inputs(n).size() == 2)) {
     return LeadsToProduct(At(graph_.inputs(n)[0], e->args()), depth + 1) ||
            LeadsToProduct(At(graph_.inputs(n)[1], e->args()), depth + 1);

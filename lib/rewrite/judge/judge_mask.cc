@@ -82,7 +82,7 @@ AttentionJudge::Objection AttentionJudge::JudgeMask(const MaskOfSite& mask) cons
                           mask.site);
   // An attention that stays would average over padding tokens for such a query.
   const bool one_token = mask.key.new_length->is_integer(1);
-  if (!mask.key.grows() || one_token || biased) return reason;
+  if (one_token || biased) return reason;
   return PlanRefusal{PlanRefusal::Cause::kModel, std::move(reason)};
 }
 

@@ -314,6 +314,7 @@ absl::Status InputReader::AddInput(ValueId v) {
     input.rows = table_rows_;
     AddTokens(*type.shape, &input);
   } else {
+    if (whole) input.rows = TableOf(name).rows;
     AddReadings(name, *type.shape, whole, &input);
   }
   out_.inputs[name] = std::move(input);

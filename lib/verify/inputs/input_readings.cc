@@ -177,7 +177,12 @@ void InputReader::AddMeanings(const std::string& name, bool whole, Reading readi
     return add(Meaning::kNoFlag);
   }
   if (positions_.count(name) > 0) return add(Meaning::kPositions);
-  if (reading.Has(Extent::kTokens) && out_.fixed_tokens != 1) return add(Meaning::kPositions);
+  if (reading.Has(Extent::kTokens) && out_.fixed_tokens != 1) {
+    add(Meaning::kPositions);
+    // Types of tokens index a table of few rows.
+    if (input->rows > 0) add(Meaning::kTokens);
+    return;
+  }
   AddLengths(name, add);
 }
 

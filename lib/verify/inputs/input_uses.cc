@@ -128,8 +128,12 @@ InputUses::Table InputUses::TableOf(const std::string& input) const {
       if (IntAttribute(node, "axis", 0) == 0 && IsConstant(node.input(0))) look(node.input(0));
       return false;
     }
-    if (r.operand == 0 && node.op_type() == "EmbedLayerNormalization" && node.input_size() > 2) {
-      if (IsConstant(node.input(2))) look(node.input(2));
+    if (node.op_type() == "EmbedLayerNormalization") {
+      // Words, segments and places, and their tables.
+      for (const auto& [ids, table] : {std::pair(0, 2), {1, 4}, {8, 3}}) {
+        if (r.operand != ids || node.input_size() <= table) continue;
+        if (IsConstant(node.input(table))) look(node.input(table));
+      }
       return false;
     }
     return r.operand == 0 && IsOneOf(node, {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze",

@@ -34,9 +34,10 @@ absl::Status EmbedShape(KernelContext& context) {
   const View& word = context.inputs[kWord];
   if (ids.size() != 2 || word.shape.size() != 2) return Invalid(context, "ranks must be 2");
   for (const size_t i : {kPosition, kSegment, kNormGamma, kNormBeta}) {
-    if (HasInput(context, i) &&
-        (context.inputs[i].type != word.type || context.inputs[i].shape.empty() ||
-         context.inputs[i].shape.back() != word.shape[1])) {
+    if (!HasInput(context, i)) continue;
+    const size_t rank = i == kPosition || i == kSegment ? 2 : 1;
+    const View& view = context.inputs[i];
+    if (view.type != word.type || view.shape.size() != rank || view.shape.back() != word.shape[1]) {
       return Invalid(context, fmt::format("input {} does not fit", i));
     }
   }

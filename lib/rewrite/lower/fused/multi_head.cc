@@ -22,6 +22,7 @@ enum MultiHeadInput {
 std::string WhyNotMultiHead(Lowering& l, NodeId n) {
   const auto& node = l.graph().node(n);
   if (IntAttribute(node, "num_heads", 0) < 1) return "needs num_heads";
+  if (FloatAttribute(node, "scale", 0) < 0) return "needs a positive scale";
   if (!l.has(n, kKey) || !l.has(n, kValue) || l.Rank(n, kQuery) != 3 || l.Rank(n, kKey) != 3 ||
       l.Rank(n, kValue) != 3) {
     return "needs queries, keys and values of rank 3, not packed";

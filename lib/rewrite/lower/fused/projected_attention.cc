@@ -20,6 +20,7 @@ std::string WhyNotProjected(Lowering& l, NodeId n) {
     if (l.has(n, k)) return "needs no buffer that past and present share";
   }
   if (IntAttribute(node, "do_rotary", 0) != 0) return "needs no rotation of its own";
+  if (FloatAttribute(node, "scale", 0) < 0) return "needs a positive scale";
   if (l.Rank(n, kRows) != 3 || l.Rank(n, kWeights) != 2 || l.Rank(n, kPast) != 5) {
     return "needs an input of rank 3, weights of rank 2 and a past of rank 5";
   }

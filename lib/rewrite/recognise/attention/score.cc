@@ -53,7 +53,6 @@ double ConstantOf(Expr e) {
 }
 
 bool IsMinimum(double value) { return value <= kFiniteMinimum || value == kHalfMinimum; }
-bool IsMinimum(Expr e) { return IsMinimum(ConstantOf(e)); }
 
 // Returns true if exp of the constant is negligible beside that of any score.
 bool Hides(Expr e) { return ConstantOf(e) <= kNegligible; }
@@ -142,22 +141,24 @@ class ScoreReader {
       score_.softcap = factor_;
       return BroadcastOperand(forms_, graph.inputs(n)[0], e->args(), facts_);
     }
-    if (graph.Is(n, "Add")) return ReadAdd(n, e);
+    if (graph.Is(n, "Add") || graph.Is(n, "Sub")) return ReadSum(n, e);
     if (graph.Is(n, "Max")) return ReadMaximum(n, e);
     why_ = fmt::format("{}", graph.node(n).op_type());
     return nullptr;
   }
 
-  Expr ReadAdd(NodeId n, Expr e) {
+  // Reads an Add of scores and a mask, or a Sub of a mask from scores.
+  Expr ReadSum(NodeId n, Expr e) {
     const Graph& graph = forms_.graph();
     if (!MaskFits()) {
       why_ = "a mask that is added before a softcap or a small scale";
       return nullptr;
     }
-    for (int k = 0; k < 2; ++k) {
+    const bool minus = graph.Is(n, "Sub");
+    for (int k = minus ? 1 : 0; k < 2; ++k) {
       const Expr mask = BroadcastOperand(forms_, graph.inputs(n)[k], e->args(), facts_);
       if (mask == nullptr) continue;
-      const Expr keep = ReadAdditiveMask(forms_.pool(), mask);
+      const Expr keep = ReadAdditiveMask(forms_.pool(), mask, minus);
       if (keep == nullptr) continue;
       score_.keep = forms_.pool().And(score_.keep, keep);
       return BroadcastOperand(forms_, graph.inputs(n)[1 - k], e->args(), facts_);
@@ -278,12 +279,14 @@ Scaled RemoveScale(Forms& forms, Expr element, const Facts& facts) {
   return scaled;
 }
 
-Expr ReadAdditiveMask(Pool& pool, Expr mask) {
+Expr ReadAdditiveMask(Pool& pool, Expr mask, bool subtracted) {
   if (mask->is_integer(0)) return pool.True();
-  if (IsMinimum(mask)) return pool.False();
+  const double number = ConstantOf(mask);
+  // What is subtracted cannot stay in the graph as a bias.
+  if (subtracted ? -number <= kReplacement : IsMinimum(number)) return pool.False();
   if (mask->kind() != Kind::kSelect) return nullptr;
-  const Expr a = ReadAdditiveMask(pool, mask->args()[1]);
-  const Expr b = ReadAdditiveMask(pool, mask->args()[2]);
+  const Expr a = ReadAdditiveMask(pool, mask->args()[1], subtracted);
+  const Expr b = ReadAdditiveMask(pool, mask->args()[2], subtracted);
   if (a == nullptr || b == nullptr) return nullptr;
   const Expr c = mask->args()[0];
   return pool.Or(pool.And(c, a), pool.And(pool.Not(c), b));

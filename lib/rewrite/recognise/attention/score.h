@@ -73,7 +73,8 @@ ScoreResult ReadScore(sym::Forms& forms, sym::Expr element, const sym::Facts& fa
 
 // Reads an additive mask: 0 where a key is visible, -inf or a finite minimum elsewhere. Returns the
 // predicate that it is 0. Returns null if the element may be any other number; it is a bias then.
-sym::Expr ReadAdditiveMask(sym::Pool& pool, sym::Expr mask);
+// subtracted: the mask is subtracted from scores, so that it hides keys by numbers of 1e4 or more.
+sym::Expr ReadAdditiveMask(sym::Pool& pool, sym::Expr mask, bool subtracted = false);
 
 // Returns a predicate that is false only where the element of a bias is so low that it hides the
 // key; True if nothing is known.

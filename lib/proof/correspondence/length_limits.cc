@@ -1,4 +1,4 @@
-#include "proof/facts/length_limits.h"
+#include "proof/correspondence/length_limits.h"
 
 #include <optional>
 
