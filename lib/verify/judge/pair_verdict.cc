@@ -76,6 +76,7 @@ VerifyReport PairVerifier::Finish() {
     }
   }
   if (!unjudged_.empty()) return Inconclusive("KV405 " + unjudged_);
+  if (!no_append_.empty()) return Inconclusive("KV402 " + no_append_);
   if (report_.oracle.disagreement) {
     return Inconclusive("KV420 " + *report_.oracle.disagreement);
   }

@@ -79,6 +79,7 @@ void LimitByCaches(const Manifest& relation, const Graph& after, Driver* driver,
 void LimitBySource(const Manifest& relation, const Stimulus& stimulus, const SourceFacts& facts,
                    PlanLimits* limits) {
   limits->batch = stimulus.fixed_batch() ? stimulus.fixed_batch() : facts.batch;
+  limits->batch_was_found = !stimulus.fixed_batch() && facts.batch.has_value();
   limits->tokens = stimulus.fixed_tokens();
   limits->prefill = facts.prefill;
   limits->causal = facts.causal;

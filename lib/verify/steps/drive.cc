@@ -243,7 +243,8 @@ Record Driver::RunSource(Runner& source, const Plan& plan) const {
             step.order.empty() ? fed
                                : Reordered(fed.view(), SourceAxisOf(cache.source, 'B'), step.order);
         record.stopped = CheckAppended(cache, step, before.view(), now);
-        if (!record.stopped.empty()) return record;
+        record.runs_on = !record.stopped.empty();
+        if (record.runs_on) return record;
       }
       for (const ManifestCache& cache : relation_.caches) {
         past[g][cache.source.input] = fetches->at(cache.source.output).Clone();

@@ -87,6 +87,7 @@ struct Record {
   std::vector<SourceStep> steps;  // as many of the plan's steps as the source ran
   std::string stopped;            // why the next step is not compared; empty: all are
   bool excluded = false;          // `stopped` is a bound of the ledger (Outcome::excluded)
+  bool runs_on = false;           // the source ran that step, and did more than append, or less
   bool bitwise = false;           // every output of the converted model was equal
   // The source's feeds of the first step; empty unless all sequences ran together with ErrorBounds.
   exec::Feeds first;

@@ -140,6 +140,9 @@ void PlanRunner::TakeExtra(const Plan& plan, const Tried& tried) {
 // Steps that the source does not run are in the ledger, unless all is proved.
 void PlanRunner::StateStop(const Plan& plan, const Record& record) {
   if (record.stopped.empty() || proved_) return;
+  if (record.runs_on && no_append.empty()) {
+    no_append = fmt::format("{}, step {}: {}", plan.name, record.steps.size(), record.stopped);
+  }
   report_->assumptions.Add(
       NotRun(AssumptionKind::kCapacity, "",
              fmt::format("not run: the plan \"{}\" behind {} of {} steps, {}", plan.name,

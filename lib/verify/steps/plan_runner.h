@@ -55,6 +55,9 @@ class PlanRunner {
   // Why the executor cannot run the converted model (no kernel, no memory), and where the source
   // gives NaN for a number; empty: neither.
   std::string unsupported, unjudged;
+  // Where the source runs a step and does not append, though it appended in others; empty: nowhere,
+  // or every fact of the proof holds.
+  std::string no_append;
   bool free_masks = false, free_positions = false;  // a plan with free masks, or positions, was run
 
  private:

@@ -146,9 +146,17 @@ class Planner {
     return plan;
   }
 
-  // The plan has more sequences, and more tokens in a step, than the other plans.
+  // The plan has more sequences, and more tokens in a step, than the other plans. A source that
+  // does not run three sequences may run two.
   void Nine() {
-    constexpr int64_t kNine = 9;
+    constexpr int64_t kNine = 9, kTwo = 2;
+    if (l_.batch_was_found) {
+      const int64_t tokens = Chunk(3), past = PastOf(tokens > 1 ? 3 : 2);
+      Plan plan = Extra("two sequences", "two sequences, several tokens and one, and any masks",
+                        kTwo, past, {tokens, Chunk(1)});
+      for (StepSpec& step : plan.steps) step.free_masks = l_.mask && l_.shows_a_key;
+      plans_.push_back(std::move(plan));
+    }
     if (l_.batch) return Skip(Named("nine sequences", "nine sequences"), OnlyBatch());
     const int64_t tokens = Chunk(kNine), past = PastOf(tokens > 1 ? 3 : 2);
     plans_.push_back(Extra("nine sequences",

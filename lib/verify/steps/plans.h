@@ -38,6 +38,8 @@ struct PlanLimits {
   bool free_capacity = true;  // neither a cache (rings apart) nor a mask declares a number of slots
   // B and S where a model declares them as constants; nullopt: dynamic.
   std::optional<int64_t> batch, tokens;
+  // The source declares any number of sequences, and runs `batch` of them and not three.
+  bool batch_was_found = false;
   // Only the converted model fixes B and S: the source runs a sequence alone, and fewer tokens than
   // `tokens`, which the converted model is given with padding tokens behind them.
   bool short_steps = false;
