@@ -359,8 +359,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "mask tells its pads apart.",
      "Promise with --padding none that no step holds padding tokens, or convert before quantising, "
      "or quantise the weights only."},
-    {"KV252", "capacities-differ", "buffers of a fixed size have room for other numbers of tokens",
-     "One capacity stands for all caches of a model: hosts allocate and count by it.",
+    {"KV252", "capacities-differ",
+     "growing caches stand beside buffers with room for another number of tokens",
+     "One capacity stands for all caches that hosts allocate.",
      "Export all caches with one size, or give --max-seq-len as that of the buffers."},
     {"KV253", "not-lowered", "the operators of opset 24 are not lowered as asked",
      "An operator has a form for which no older nodes are known, or a node that stays needs a "

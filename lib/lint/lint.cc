@@ -114,9 +114,9 @@ void LintManifestCache(const Graph& graph, const Manifest& m, const ManifestCach
       continue;
     }
     const Dim& capacity = (*type.shape)[c.axis];
-    // The capacity of a ring buffer is its window and the tokens of a step, not that of the
-    // manifest.
-    if (!c.ring && m.capacity_value && capacity.value && *capacity.value != *m.capacity_value) {
+    // The manifest has the capacity of the smallest buffer. That of a ring is its window and the
+    // tokens of a step.
+    if (!c.ring && m.capacity_value && capacity.value && *capacity.value < *m.capacity_value) {
       AddForManifest(fmt::format("cache {}: {} holds {} tokens, the manifest says {}", c.id, name,
                                  *capacity.value, *m.capacity_value),
                      name, lints);
@@ -135,7 +135,26 @@ void LintManifestCache(const Graph& graph, const Manifest& m, const ManifestCach
   }
 }
 
+// Returns the fewest tokens that a buffer of the manifest declares room for; nullopt if none does.
+std::optional<int64_t> SmallestBuffer(const Graph& graph, const Manifest& m) {
+  std::optional<int64_t> least;
+  for (const ManifestCache& c : m.caches) {
+    const auto* info = FindInfo(graph.proto().input(), c.input);
+    const TensorType type = info == nullptr ? TensorType() : TensorType::From(info->type());
+    if (c.ring || !type.shape || c.axis < 0 || c.axis >= std::ssize(*type.shape)) continue;
+    const Dim& slots = (*type.shape)[c.axis];
+    if (slots.value) least = std::min(least.value_or(*slots.value), *slots.value);
+  }
+  return least;
+}
+
 void LintManifest(const Graph& graph, const Manifest& m, std::vector<Lint>* lints) {
+  const std::optional<int64_t> least = SmallestBuffer(graph, m);
+  if (m.capacity_value && least && *least > *m.capacity_value) {
+    AddForManifest(fmt::format("the smallest cache holds {} tokens, the manifest says {}", *least,
+                               *m.capacity_value),
+                   m.caches.front().input, lints);
+  }
   std::map<std::string, std::string> owner;
   for (const ManifestCache& c : m.caches) {
     LintManifestCache(graph, m, c, lints);

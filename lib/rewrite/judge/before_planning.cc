@@ -17,10 +17,11 @@ namespace {
 
 using sym::Expr;
 
-// Refuses a buffer of a fixed size whose capacity is not that of the model's other caches.
+// Refuses a buffer of a fixed size beside growing caches whose capacity is another one. Several
+// buffers of fixed sizes hold as many tokens as the smallest of them.
 std::optional<Finding> CapacitiesDiffer(const Analysis& a, const ResolvedOptions& options) {
-  std::optional<int64_t> common;
-  if (HasGrowing(a)) common = options.max_seq_len;
+  if (!HasGrowing(a)) return std::nullopt;
+  std::optional<int64_t> common = options.max_seq_len;
   for (const CacheUpdate& update : a.updates) {
     if (update.grows()) continue;
     const Expr slots = a.forms->Of(update.pair.past).shape[update.axis];

@@ -27,7 +27,9 @@ inline constexpr int64_t kFreeLength = 7;
 
 struct Axis {
   Extent extent = Extent::kStatic;
-  int64_t value = 1;    // of kStatic the length, of kBatch the rows per sequence; else unused
+  // The length of kStatic, the rows per sequence of kBatch, the slots of kSlots if they are
+  // declared (0: the capacity); else unused.
+  int64_t value = 1;
   bool settled = true;  // false: `value` is a guess
   // For kStatic: the name of a length that no step determines, for example how many tokens an
   // encoder read; "input[axis]" if the source gives it no name. Empty: the source declares the

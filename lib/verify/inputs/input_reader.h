@@ -61,7 +61,7 @@ class InputReader {
   bool growing_ = false;
   std::set<std::string> batch_, past_, tokens_, slots_, cache_inputs_, positions_;
   std::map<std::string, Meaning> all_;  // inputs that are all ones or all zeros
-  std::optional<int64_t> slots_value_;
+  std::set<int64_t> slots_values_;      // the numbers of slots that caches declare
   std::map<std::string, int> wide_;
   std::map<std::string, std::string> kept_;
   std::string tokens_input_;

@@ -62,9 +62,9 @@ std::vector<Axis> InputReader::StaticOptions(int64_t value, const Dims& dims, si
                                              bool mask) const {
   const bool last = k + 1 == dims.size();
   std::vector<Axis> options;
-  if (last && !growing_ && slots_value_ == value) {
-    if (mask) return {{Extent::kSlots, 0}};
-    if (whole && dims.size() > 1) options.push_back({Extent::kSlots, 0});
+  if (last && !growing_ && slots_values_.contains(value)) {
+    if (mask) return {{Extent::kSlots, value}};
+    if (whole && dims.size() > 1) options.push_back({Extent::kSlots, value});
   }
   if (value != 1 && k == 0 && out_.fixed_batch == value && (dims.size() > 1 || whole)) {
     options.push_back({Extent::kBatch, 1});
@@ -151,7 +151,7 @@ void InputReader::AddReadings(const std::string& name, const Dims& dims, bool wh
 bool InputReader::LooksWide(const std::string& name, const Dims& dims) const {
   if (wide_.count(name) > 0) return true;
   const Dim& last = dims.back();
-  if (last.value) return !growing_ && last.value == slots_value_;
+  if (last.value) return !growing_ && slots_values_.contains(*last.value);
   return past_.count(last.param) == 0 && tokens_.count(last.param) == 0;
 }
 

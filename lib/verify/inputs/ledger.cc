@@ -241,7 +241,7 @@ std::string Contradiction(const Manifest& relation, const Graph& after) {
     if (!type.shape) continue;
     const Dim& slots = (*type.shape)[cache.axis];
     if (relation.capacity_value && !cache.ring && slots.value &&
-        slots.value != relation.capacity_value) {
+        *slots.value < *relation.capacity_value) {
       return fmt::format("the relation says that caches have {} slots, and {} has {}",
                          *relation.capacity_value, cache.input, *slots.value);
     }

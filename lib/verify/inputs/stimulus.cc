@@ -274,7 +274,7 @@ absl::StatusOr<exec::Tensor> Stimulus::Feed(const std::string& name, const StepS
         shape.push_back(fill ? capacity : step.longest() + step.new_tokens);
         break;
       case Extent::kSlots:
-        shape.push_back(capacity);
+        shape.push_back(axis.value > 0 ? axis.value : capacity);
         break;
       case Extent::kPast:
         shape.push_back(step.longest());

@@ -25,7 +25,7 @@ int64_t RowBytes(const ManifestCache& cache, const TensorType& type) {
 // A ring of fixed size bounds the new tokens of a step, and the capacity of the other plans,
 // which must not wrap around.
 void FixRing(const ManifestCache& cache, int64_t slots, Driver* driver, PlanLimits* limits) {
-  driver->FixRing(cache.id, slots);
+  driver->FixSlots(cache.id, slots);
   const int64_t most = std::max<int64_t>(1, slots - cache.ring->window);
   limits->most_tokens = std::min(limits->most_tokens.value_or(most), most);
   limits->capacity = std::min(limits->capacity, slots);
@@ -57,8 +57,9 @@ void LimitByCaches(const Manifest& relation, const Graph& after, Driver* driver,
     }
     limits->all_rings = false;
     if (slots) {
-      limits->capacity = *slots;
+      limits->capacity = limits->free_capacity ? *slots : std::min(limits->capacity, *slots);
       limits->free_capacity = false;
+      driver->FixSlots(cache.id, *slots);
     }
     limits->row_bytes += RowBytes(cache, type);
   }

@@ -17,7 +17,7 @@ bool HasGrowingCaches(const Manifest& relation);
 
 // Sets the limits that follow from the caches of the relation and from the converted model, whose
 // caches have the axes that the relation says (verify/inputs/relation_check.h). Also sets
-// the number of slots of rings of a fixed size in the driver (Driver::FixRing).
+// the number of slots of caches of a fixed size in the driver (Driver::FixSlots).
 void LimitByCaches(const Manifest& relation, const Graph& after, Driver* driver,
                    PlanLimits* limits);
 

@@ -263,9 +263,9 @@ Record Driver::RunSource(Runner& source, const Plan& plan) const {
 }
 
 int64_t Driver::SlotsOf(const ManifestCache& cache, const Plan& plan) const {
+  const auto fixed = fixed_slots_.find(cache.id);
+  if (fixed != fixed_slots_.end()) return fixed->second;
   if (!cache.ring) return plan.capacity;
-  const auto fixed = ring_slots_.find(cache.id);
-  if (fixed != ring_slots_.end()) return fixed->second;
   int64_t longest = 0;
   for (const StepSpec& step : plan.steps) longest = std::max(longest, step.new_tokens);
   const int64_t least = cache.ring->window + longest;

@@ -125,7 +125,7 @@ class Driver {
         stimulus_(other.stimulus_),
         source_nodes_(other.source_nodes_),
         kept_rows_(other.kept_rows_),
-        ring_slots_(other.ring_slots_),
+        fixed_slots_(other.fixed_slots_),
         length_limits_(other.length_limits_),
         sequences_alone_(other.sequences_alone_),
         compare_(other.compare_) {}
@@ -185,8 +185,8 @@ class Driver {
   // Lets the converted model refuse steps beyond these bounds, which the ledger of assumptions
   // names (Outcome::excluded). Where it runs them, its results are compared.
   void AllowRefusalBeyond(std::vector<LengthLimit> limits) { length_limits_ = std::move(limits); }
-  // Gives a ring (by cache id) this many slots in every plan.
-  void FixRing(const std::string& id, int64_t slots) { ring_slots_[id] = slots; }
+  // Gives a cache (by its id) this many slots in every plan, such as the number that it declares.
+  void FixSlots(const std::string& id, int64_t slots) { fixed_slots_[id] = slots; }
 
  private:
   // Fills rows [0, rows) of a source's cache, whose row 0 holds token `first`, with noise.
@@ -257,7 +257,7 @@ class Driver {
   const Stimulus& stimulus_;
   int source_nodes_;
   std::map<std::string, int64_t> kept_rows_;
-  std::map<std::string, int64_t> ring_slots_;
+  std::map<std::string, int64_t> fixed_slots_;
   std::vector<LengthLimit> length_limits_;
   bool sequences_alone_ = false;
   ErrorBounds* bounds_ = nullptr;
