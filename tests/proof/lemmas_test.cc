@@ -236,6 +236,12 @@ TEST_F(Lemmas, ScaleMoved) {
   EXPECT_TRUE(AreOneScale(ScaleOfText(usual, onnx::TensorProto::FLOAT16), half * half));
   EXPECT_FALSE(AreOneScale(usual, half * half));
   EXPECT_FALSE(AreOneScale(5, kInf));
+  // 1 / sqrt(8), and what float16 makes of it step by step.
+  const double wide = 1 / std::sqrt(8.0), narrow = 0.353515625;
+  EXPECT_FALSE(AreOneScale(wide, narrow));
+  EXPECT_TRUE(AreOneScale(wide, narrow, onnx::TensorProto::FLOAT16));
+  EXPECT_FALSE(AreOneScale(wide, wide * 1.002, onnx::TensorProto::FLOAT16));
+  EXPECT_TRUE(AreOtherScales(wide, wide * 1.01, onnx::TensorProto::FLOAT16));
   EXPECT_TRUE(AreOtherScales(5, kInf));
 }
 

@@ -245,7 +245,8 @@ bool AttentionFacts::CompareKeys(const std::string& name, const AttentionReading
     all = false;
   }
   all &= SameBias(name, added, std::move(theirs_added), seen, looked(facts));
-  const bool scaled = AreOneScale(after.scale, before.scale) ||
+  const int32_t type = before.products.type;
+  const bool scaled = AreOneScale(after.scale, before.scale, type) ||
                       (after.is_operator && after.products.type != 0 &&
                        AreOneScale(ScaleOfText(after.scale, after.products.type), before.scale));
   const bool capped = before.softcap == after.softcap || AreOneScale(after.softcap, before.softcap);
@@ -263,7 +264,7 @@ bool AttentionFacts::CompareKeys(const std::string& name, const AttentionReading
           ? ""
           : "its products of queries and keys may leave their range where the source's do not";
   const bool known_types = before.softmax_type != 0 && after.softmax_type != 0;
-  const bool unlike = (!scaled && AreOtherScales(after.scale, before.scale)) ||
+  const bool unlike = (!scaled && AreOtherScales(after.scale, before.scale, type)) ||
                       AreOtherScales(after.softcap, before.softcap) || (!typed && known_types);
   if (unlike && is_same_product) {
     facts_->AddRefuted(name, what, why_not);

@@ -80,15 +80,25 @@ double ScaleOfText(double scale, int32_t type) {
   return root * root;
 }
 
-bool AreOneScale(double mine, double theirs) {
-  constexpr double kTwoRoundings = 0x1p-23;
-  return IsScale(mine) && IsScale(theirs) && std::abs(mine - theirs) <= kTwoRoundings * theirs;
+namespace {
+
+// Returns half the distance of neighbouring numbers near 1, at least that of float32.
+double RoundingOf(int32_t type) {
+  if (type == onnx::TensorProto::FLOAT16) return 0x1p-11;
+  return type == onnx::TensorProto::BFLOAT16 ? 0x1p-8 : 0x1p-24;
 }
 
-bool AreOtherScales(double mine, double theirs) {
-  constexpr double kManyRoundings = 1e-6;
+}  // namespace
+
+bool AreOneScale(double mine, double theirs, int32_t type) {
+  return IsScale(mine) && IsScale(theirs) &&
+         std::abs(mine - theirs) <= 2 * RoundingOf(type) * theirs;
+}
+
+bool AreOtherScales(double mine, double theirs, int32_t type) {
+  constexpr double kManyRoundings = 16;
   if (!std::isfinite(mine) || !std::isfinite(theirs)) return mine != theirs;
-  return !(std::abs(mine - theirs) <= kManyRoundings * std::abs(theirs));
+  return !(std::abs(mine - theirs) <= kManyRoundings * RoundingOf(type) * std::abs(theirs));
 }
 
 }  // namespace kvlift

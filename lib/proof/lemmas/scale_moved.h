@@ -52,9 +52,10 @@ Assumption ProductsAreFinite();
 // the scale is rounded to that type and multiplies both queries and keys. Source: ONNX
 // Attention-24.
 double ScaleOfText(double scale, int32_t type);
-// Returns true if both are the same scale apart from two roundings to float32.
-bool AreOneScale(double mine, double theirs);
-// Returns true if both differ by more than roundings can explain.
-bool AreOtherScales(double mine, double theirs);
+// Returns true if both are the same scale apart from two roundings to `type`, in which scores are
+// computed; types other than float16 and bfloat16 count as float32.
+bool AreOneScale(double mine, double theirs, int32_t type = onnx::TensorProto::FLOAT);
+// Returns true if both differ by more than roundings to `type` can explain.
+bool AreOtherScales(double mine, double theirs, int32_t type = onnx::TensorProto::FLOAT);
 
 }  // namespace kvlift
