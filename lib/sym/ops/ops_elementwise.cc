@@ -101,7 +101,15 @@ Expr Compare(OpContext& c, Order order, Expr a, Expr b, const Facts& facts) {
     if (order == Order::kEqual && number && load) return pool.Eq(a, b, facts);
     return nullptr;
   }
-  if (order == Order::kEqual) return pool.Eq(a, b, facts);
+  if (order == Order::kEqual) {
+    // An extent is not the -1 that stands for one to be inferred.
+    const auto is_below = [&](Expr number, Expr x) {
+      return number->kind() == Kind::kInteger && number->value() < 0 &&
+             engine.IsNonNegative(x, facts);
+    };
+    if (is_below(a, b) || is_below(b, a)) return pool.False();
+    return pool.Eq(a, b, facts);
+  }
   return order == Order::kLess ? pool.Lt(a, b, facts) : pool.Le(a, b, facts);
 }
 
