@@ -186,7 +186,7 @@ bool InputUses::IsOrder(const std::string& input) const {
       // An index on a later axis, say of one slot of a mask, does not reorder sequences.
       if (!shape && IntAttribute(*r.node, "axis", 0) <= 1) found = true;
     }
-    return r.operand == 0 && IsOneOf(*r.node, {"Cast", "Identity"});
+    return r.operand == 0 && IsOneOf(*r.node, {"Cast", "Identity", "Reshape", "Flatten"});
   });
   return found;
 }
