@@ -140,6 +140,30 @@ TEST(TrustTest, ADefaultThatIsNoInputAnyMore) {
   EXPECT_FALSE(kept(Judge(Before(), After())));
 }
 
+// The source keeps its last eight rows, which the relation does not say.
+TEST(TrustTest, SourceThatRunsOnWithoutAppending) {
+  std::string before =
+      With(Before(), "nk = Concat <axis = 2> (pk, key)",
+           "all_k = Concat <axis = 2> (pk, key) nk = Slice (all_k, from, far, on)");
+  before = With(before, "nv = Concat <axis = 2> (pv, value)",
+                "all_v = Concat <axis = 2> (pv, value) nv = Slice (all_v, from, far, on)");
+  before = With(before, "int64[1] one = {1}",
+                "int64[1] from = {-8}, int64[1] far = {9223372036854775807}, int64[1] on = {2}, "
+                "int64[1] one = {1}");
+  const VerifyReport report = Judge(before, After());
+  EXPECT_EQ(report.verdict, VerdictKind::kInconclusive) << Plans(report);
+  EXPECT_TRUE(report.reason.starts_with("KV402")) << report.reason;
+}
+
+// The source runs one sequence, or two, and reads the biases of two as those of its two heads.
+TEST(TrustTest, TwoSequencesAndNotThree) {
+  const std::string before =
+      With(Before(), "y, k_all, v_all = Attention (query, key, value, bias, pk, pv)",
+           "of_heads = Transpose <perm = [1, 0, 2, 3]> (bias)\n"
+           "  y, k_all, v_all = Attention (query, key, value, of_heads, pk, pv)");
+  ExpectToldBy("two sequences", Judge(before, After()));
+}
+
 TEST(TrustTest, Row01LogitsOfEightSequences) {
   ExpectToldBy("nine sequences",
                Judge(Before(), With(With(After(), "logits = Reshape (y4, flat)",

@@ -268,15 +268,17 @@ Manifest MakeManifest(const Analysis& a, const ConversionPlan& plan) {
   m.read = plan.prefix_read() ? CacheRead::kPrefix : CacheRead::kFull;
   m.uniform = plan.uniform_reason.has_value();
   m.uniform_reason = plan.uniform_reason.value_or("");
+  std::optional<int64_t> least;  // of buffers of a fixed size
   for (const CacheUpdate& update : a.updates) {
     if (plan.grows()) break;
     const Expr capacity = a.forms->Of(update.pair.past).shape[update.axis];
     if (capacity->kind() == sym::Kind::kInteger) {
-      m.capacity_value = std::min(m.capacity_value.value_or(capacity->value()), capacity->value());
+      least = std::min(least.value_or(capacity->value()), capacity->value());
     }
     const bool first = &update == &a.updates.front();
     if (first && capacity->kind() == sym::Kind::kDim) m.capacity_dim = capacity->dim().name();
   }
+  if (least) m.capacity_value = least;
   for (const AnalysedCache* cache : ConvertedCaches(a)) {
     m.caches.push_back(DescribeCache(a, plan.caches[cache->update_index], *cache));
   }

@@ -44,6 +44,7 @@ class AttentionJudge {
   Objection JudgeMask(const MaskOfSite& mask) const;
   // Returns why the columns of a mask of the host are not keys; nullopt if they are.
   std::optional<Finding> JudgeColumns(const MaskOfSite& mask) const;
+  bool CountsNewTokens(const MaskOfSite& mask) const;
   KeysRead KeysOf(const MaskOfSite& mask) const;
   // Returns true if keys and values are written at the same slots.
   bool WrittenAlike(const PlannedCache& key, const PlannedCache& value) const;

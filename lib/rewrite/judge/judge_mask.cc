@@ -64,6 +64,20 @@ std::optional<Finding> AttentionJudge::JudgeColumns(const MaskOfSite& mask) cons
   return std::nullopt;
 }
 
+// Returns true if what the mask shows depends on the number of new tokens, apart from what the host
+// says of it.
+bool AttentionJudge::CountsNewTokens(const MaskOfSite& mask) const {
+  const Expr tokens = mask.key.new_length;
+  if (tokens->kind() != sym::Kind::kDim) return false;
+  const std::vector<Expr> parts = sym::ConjunctsOf(mask.keep);
+  return std::any_of(parts.begin(), parts.end(), [&](Expr part) {
+    const std::vector<ValueId> sources = sym::SourcesOf(part);
+    return ContainsDim(part, tokens->dim()) &&
+           std::none_of(sources.begin(), sources.end(),
+                        [&](ValueId source) { return s_.graph.is_graph_input(source); });
+  });
+}
+
 AttentionJudge::Objection AttentionJudge::JudgeMask(const MaskOfSite& mask) const {
   if (auto reason = JudgeColumns(mask)) return *std::move(reason);
   const bool biased = !mask.site.mask.biases.empty();
@@ -80,9 +94,11 @@ AttentionJudge::Objection AttentionJudge::JudgeMask(const MaskOfSite& mask) cons
                           fmt::format("needs a mask that leaves each query a key, found {}",
                                       sym::ToString(mask.keep, &s_.graph)),
                           mask.site);
-  // An attention that stays would average over padding tokens for such a query.
+  // An attention that stays would average over padding tokens for such a query. In a buffer it does
+  // so in the source as well, but where the mask depends on the number of new tokens, padding
+  // tokens change which keys the others see.
   const bool one_token = mask.key.new_length->is_integer(1);
-  if (one_token || biased) return reason;
+  if (one_token || biased || (!mask.key.grows() && !CountsNewTokens(mask))) return reason;
   return PlanRefusal{PlanRefusal::Cause::kModel, std::move(reason)};
 }
 
