@@ -32,8 +32,9 @@ absl::Status CheckResult(const Model& result, const Manifest& manifest);
 
 // Returns the error to report after one of these checks failed with `status`: InvalidArgument with
 // a code if the source breaks a rule itself, or declares sizes that its operators contradict
-// (KV031); otherwise Internal, for a bug of kvlift. lowered: the source with operators of other
-// domains written in ONNX's own, whose sizes ONNX then knows; null if there is none.
+// (KV031); otherwise Internal, for a bug of kvlift. lowered: the source after the step `lower`, in
+// which ONNX's operators stand for those of other domains, so that shape inference knows their
+// results; null if there is none.
 absl::Status BlameFor(const Model& source, const Model& result, const absl::Status& status,
                       const onnx::ModelProto* lowered = nullptr);
 

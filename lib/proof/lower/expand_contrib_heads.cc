@@ -19,9 +19,7 @@ bool Expander::MultiHead(const NodeProto& node, Writer& w) {
   // With a past, keys and values are [B, L, N * D].
   if (heads < 1 || width < 1 || value_width < 1 || !Has(node, 1) || !Has(node, 2)) return false;
   if (node.output_size() > 3) return false;
-  const auto padding = dims_.find(Has(node, kPadding) ? node.input(kPadding) : "");
-  const bool has_rows = padding != dims_.end() && padding->second.size() == 2;
-  if (Has(node, kPadding) && !has_rows) return false;
+  if (!HasRank(node, kPadding, 2)) return false;
   for (int k = kMost; k < node.input_size(); ++k) {
     if (Has(node, k)) return false;
   }

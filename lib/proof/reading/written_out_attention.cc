@@ -149,17 +149,16 @@ Expr AttentionReader::WithoutSelection(Expr e) {
 
 Expr AttentionReader::WithoutMask(NodeId n, Expr e) {
   if (!MaskFits()) return nullptr;
+  // Scores are not subtracted from a mask, and a bias is added.
   const bool minus = graph_.Is(n, "Sub");
-  for (int k : {1, 0}) {
-    if (minus && k == 0) break;
-    const double factor = minus ? -r_.scale : r_.scale;
+  const double factor = minus ? -r_.scale : r_.scale;
+  for (int k = 1; k >= (minus ? 1 : 0); --k) {
     const auto hiding = HiddenBy(pool_, At(graph_.inputs(n)[k], e->args()), factor);
     if (!hiding) continue;
     See(pool_.Not(hiding->where), hiding->numbers);
     return At(graph_.inputs(n)[1 - k], e->args());
   }
-  for (int k : {1, 0}) {
-    if (minus) break;
+  for (int k = 1; k >= 0 && !minus; --k) {
     const Expr scores = At(graph_.inputs(n)[1 - k], e->args());
     if (scores == nullptr || !LeadsToProduct(scores, 0)) continue;
     if (r_.scale != 1) break;

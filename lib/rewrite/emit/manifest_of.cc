@@ -254,6 +254,21 @@ void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m
   }
 }
 
+// Sets the capacity of a model whose caches are buffers: the number of slots of the smallest one,
+// and the name that the first one gives to it.
+void SetCapacityOfBuffers(const Analysis& a, Manifest* m) {
+  std::optional<int64_t> least;
+  for (const CacheUpdate& update : a.updates) {
+    const Expr slots = a.forms->Of(update.pair.past).shape[update.axis];
+    if (slots->kind() != sym::Kind::kInteger) continue;
+    least = std::min(least.value_or(slots->value()), slots->value());
+  }
+  if (least) m->capacity_value = least;
+  const CacheUpdate& first = a.updates.front();
+  const Expr slots = a.forms->Of(first.pair.past).shape[first.axis];
+  if (slots->kind() == sym::Kind::kDim) m->capacity_dim = slots->dim().name();
+}
+
 }  // namespace
 
 Manifest MakeManifest(const Analysis& a, const ConversionPlan& plan) {
@@ -268,17 +283,7 @@ Manifest MakeManifest(const Analysis& a, const ConversionPlan& plan) {
   m.read = plan.prefix_read() ? CacheRead::kPrefix : CacheRead::kFull;
   m.uniform = plan.uniform_reason.has_value();
   m.uniform_reason = plan.uniform_reason.value_or("");
-  std::optional<int64_t> least;  // of buffers of a fixed size
-  for (const CacheUpdate& update : a.updates) {
-    if (plan.grows()) break;
-    const Expr capacity = a.forms->Of(update.pair.past).shape[update.axis];
-    if (capacity->kind() == sym::Kind::kInteger) {
-      least = std::min(least.value_or(capacity->value()), capacity->value());
-    }
-    const bool first = &update == &a.updates.front();
-    if (first && capacity->kind() == sym::Kind::kDim) m.capacity_dim = capacity->dim().name();
-  }
-  if (least) m.capacity_value = least;
+  if (!plan.grows()) SetCapacityOfBuffers(a, &m);
   for (const AnalysedCache* cache : ConvertedCaches(a)) {
     m.caches.push_back(DescribeCache(a, plan.caches[cache->update_index], *cache));
   }

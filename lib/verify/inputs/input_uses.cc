@@ -184,7 +184,7 @@ bool InputUses::IsOrder(const std::string& input) const {
       const auto made = makers_.find(r.node->input(0)), order = makers_.find(r.node->input(1));
       const bool shape = made != makers_.end() && made->second->op_type() == "Shape";
       // A reshaped index of what the graph computes may be a position in a table.
-      const bool arranged = order != makers_.end() && IsOneOf(*order->second, {"Reshape"});
+      const bool arranged = order != makers_.end() && order->second->op_type() == "Reshape";
       const bool computed = arranged && made != makers_.end();
       // An index on a later axis, say of one slot of a mask, does not reorder sequences.
       if (!shape && !computed && IntAttribute(*r.node, "axis", 0) <= 1) found = true;

@@ -24,8 +24,7 @@ int64_t RowBytes(const ManifestCache& cache, const TensorType& type) {
 
 // A ring of fixed size bounds the new tokens of a step, and the capacity of the other plans,
 // which must not wrap around.
-void FixRing(const ManifestCache& cache, int64_t slots, Driver* driver, PlanLimits* limits) {
-  driver->FixSlots(cache.id, slots);
+void LimitByRing(const ManifestCache& cache, int64_t slots, PlanLimits* limits) {
   const int64_t most = std::max<int64_t>(1, slots - cache.ring->window);
   limits->most_tokens = std::min(limits->most_tokens.value_or(most), most);
   limits->capacity = std::min(limits->capacity, slots);
@@ -50,16 +49,16 @@ void LimitByCaches(const Manifest& relation, const Graph& after, Driver* driver,
     const auto& type = after.type(after.Find(cache.input));
     std::optional<int64_t> slots;
     if (type.shape) slots = (*type.shape)[cache.axis].value;
+    if (slots) driver->FixSlots(cache.id, *slots);
     if (cache.ring) {
       rings.insert(cache.ring->window);
-      if (slots) FixRing(cache, *slots, driver, limits);
+      if (slots) LimitByRing(cache, *slots, limits);
       continue;
     }
     limits->all_rings = false;
     if (slots) {
       limits->capacity = limits->free_capacity ? *slots : std::min(limits->capacity, *slots);
       limits->free_capacity = false;
-      driver->FixSlots(cache.id, *slots);
     }
     limits->row_bytes += RowBytes(cache, type);
   }

@@ -77,7 +77,7 @@ class PlanRunner {
   void RunExtra(Driver* driver, ErrorBounds* bounds, Plan* plan, Runner& source, Runner& converted);
   // Adds the results of an extra plan to the report.
   void TakeExtra(const Plan& plan, const Tried& tried);
-  // Adds to the ledger that the plan was not run to its last step.
+  // Adds to the ledger that the plan was not run to its last step, and sets no_append.
   void StateStop(const Plan& plan, const Record& record);
   // Raises `reached` to the sizes of the plan's first `steps` steps.
   void Reach(const Plan& plan, int steps);

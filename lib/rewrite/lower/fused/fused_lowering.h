@@ -55,14 +55,14 @@ class Lowering {
   std::string Masked(const std::string& condition, const std::string& bias, double low,
                      int32_t type);
 
-  // The inputs of an operator of com.microsoft that hide keys: the mask of padding, [B, T], and
-  // the bias of the scores.
+  // The numbers of two inputs of an operator of com.microsoft: the padding mask, [B, T], and the
+  // attention_bias, which is added to the scores.
   struct MaskInputs {
     size_t padding, scores;
   };
-  // Returns the mask operand of an Attention that does what mask inputs, mask_filter_value and
-  // unidirectional of the node say: a float or a bool mask; empty if there is none. past and
-  // queries: as for CausalOrder.
+  // Returns the mask operand of the Attention that replaces the node: a float or a bool mask, or
+  // empty if the node masks nothing. The mask combines both inputs with the attributes
+  // mask_filter_value and unidirectional. past and queries: as for CausalOrder.
   std::string MaskOfFused(NodeId n, MaskInputs from, const std::string& past,
                           const std::string& queries);
 

@@ -13,12 +13,9 @@ std::string WhyNotProjected(Lowering& l, NodeId n) {
   const auto& node = l.graph().node(n);
   const int64_t heads = IntAttribute(node, "num_heads", 0);
   if (heads < 1) return "needs num_heads";
-  if (IntAttribute(node, "past_present_share_buffer", 0) != 0) {
-    return "needs no buffer that past and present share";
-  }
-  for (size_t k = kPastLength; k < l.graph().inputs(n).size(); ++k) {
-    if (l.has(n, k)) return "needs no buffer that past and present share";
-  }
+  bool shares = IntAttribute(node, "past_present_share_buffer", 0) != 0;
+  for (size_t k = kPastLength; k < l.graph().inputs(n).size(); ++k) shares |= l.has(n, k);
+  if (shares) return "needs no buffer that past and present share";
   if (IntAttribute(node, "do_rotary", 0) != 0) return "needs no rotation of its own";
   if (FloatAttribute(node, "scale", 0) < 0) return "needs a positive scale";
   if (l.Rank(n, kRows) != 3 || l.Rank(n, kWeights) != 2 || l.Rank(n, kPast) != 5) {
