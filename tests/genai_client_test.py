@@ -19,14 +19,20 @@ import numpy as np
 import onnx
 import onnxruntime_genai as og
 
+sys.path.insert(0, os.path.join(os.environ["KVLIFT_ROOT"], "testdata", "export"))
+from gqa_caches import slide  # noqa: E402
+
 PROMPT, NEW, TOLERANCE = 5, 24, 1e-4
 MAX_LENGTH = PROMPT + NEW + 3  # not the length that is reached: slots stay unused
 SPECIAL = 0  # the token that ends and pads
+LOCAL, WINDOW = "llama_genai_gqa", 8
 
 
 def skip_reason(meta):
     """None if genai is expected to run the model and kvlift to convert it."""
-    if meta["expect"] != "convert" or not meta.get("growing") or "C1" not in meta["patterns"]:
+    operator = meta["patterns"] == ["O2"]  # GroupQueryAttention, which `meta` lets be refused
+    concat = meta["expect"] == "convert" and "C1" in meta["patterns"]
+    if not meta.get("growing") or not (operator or concat):
         return "not a growing cache that is converted"
     inputs = {i["name"]: i for i in meta["inputs"]}
     if "attention_mask" not in inputs:
@@ -88,13 +94,13 @@ def rename_caches(path, meta):
     return meta
 
 
-def write_config(folder, meta, decoder, share_buffer):
+def write_config(folder, meta, decoder, share_buffer, more=None):
     config = {
         "model": {
             # Neither prompted nor, with min_length, generated: no early end, no padding.
             "bos_token_id": SPECIAL, "eos_token_id": SPECIAL, "pad_token_id": SPECIAL,
             "context_length": MAX_LENGTH, "type": "llama", "vocab_size": meta["vocab"],
-            "decoder": {**decoder, "filename": "model.onnx",
+            "decoder": {**decoder, **(more or {}), "filename": "model.onnx",
                         "session_options": {"intra_op_num_threads": 1, "provider_options": []}},
         },
         "search": {"do_sample": False, "min_length": MAX_LENGTH, "max_length": MAX_LENGTH,
@@ -119,14 +125,15 @@ def generate(folder, prompt, cache):
     return tokens, np.stack(logits), generator.get_output(cache).shape[2]
 
 
-def compare(meta, original, converted):
+def compare(meta, original, converted, slides=False):
+    """slides: the original's first cache is a buffer that drops rows."""
     worst = 0.0
     for batch in (1, 2):
         prompt = np.random.default_rng(batch).integers(1, meta["vocab"], (batch, PROMPT))
         cache = meta["caches"][0]["output"]
         tokens, logits, slots = generate(original, prompt, cache)
         got_tokens, got_logits, got_slots = generate(converted, prompt, cache)
-        assert slots == PROMPT + NEW - 1, slots
+        assert slots < PROMPT + NEW - 1 if slides else slots == PROMPT + NEW - 1, slots
         assert got_slots == MAX_LENGTH, f"the cache has {got_slots} slots, not {MAX_LENGTH}"
         assert tokens.shape == (batch, PROMPT + NEW), tokens.shape
         assert (tokens[:, :PROMPT] == prompt).all()
@@ -161,21 +168,43 @@ def check(kvlift, source, meta, folder):
     return f"equal tokens, logits within {compare(meta, original, converted):.1e}{note}"
 
 
+def check_sliding(kvlift, source, meta, folder):
+    """The same for a local layer whose past is a buffer of a few slots: onnxruntime-genai is told of
+    these by a section that the fragment removes."""
+    original, converted = folder / "original", folder / "converted"
+    original.mkdir()
+    converted.mkdir()
+    model = onnx.load(source)
+    slide(model, (0,), WINDOW)
+    onnx.save(model, str(original / "model.onnx"))
+    fragment = convert(kvlift, str(original / "model.onnx"), str(converted / "model.onnx"))
+    decoder = expected_decoder(meta)
+    assert fragment["model"]["decoder"] == {**decoder, "sliding_window": None}, fragment
+    write_config(original, meta, decoder, True,
+                 {"sliding_window": {"window_size": WINDOW, "slide_key_value_cache": False,
+                                     "slide_inputs": False, "layers": [0], "cache_slack": 0}})
+    write_config(converted, meta, decoder, True)
+    return f"equal tokens, logits within {compare(meta, original, converted, True):.1e}"
+
+
 def main():
     kvlift = os.environ["KVLIFT"]
     failed = equal = 0
-    for path in sorted(Path(os.environ["KVLIFT_ROOT"], "testdata", "models").glob("*/meta.json")):
-        meta = json.loads(path.read_text())
+    models = Path(os.environ["KVLIFT_ROOT"], "testdata", "models")
+    runs = [(path.parent.name, check, path.parent) for path in sorted(models.glob("*/meta.json"))]
+    runs.append((f"{LOCAL}, local layer", check_sliding, models / LOCAL))
+    for name, run, path in runs:
+        meta = json.loads((path / "meta.json").read_text())
         if skip_reason(meta) is not None:
             continue
         with tempfile.TemporaryDirectory(prefix="kvlift-genai-") as folder:
             try:
-                line = check(kvlift, path.parent / "model.onnx", meta, Path(folder))
+                line = run(kvlift, path / "model.onnx", meta, Path(folder))
                 equal += 1
             except Exception as error:  # genai raises RuntimeError
                 failed += 1
                 line = f"FAILED: {error}"
-        print(f"{path.parent.name:<32} {line}", flush=True)
+        print(f"{name:<32} {line}", flush=True)
     print(f"\nonnxruntime-genai {og.__version__}: {equal} equal, {failed} failed")
     return 1 if failed or equal < 5 else 0
 

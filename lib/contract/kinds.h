@@ -87,6 +87,7 @@ enum class UpdateKind {
   kSelect,         // Where between a buffer and the new rows
   kBlend,          // sums and products of a buffer and the new rows with masks
   kShift,          // the buffer's rows move to the front, and the new rows come last
+  kSliding,        // an attention operator that keeps the newest rows in a SlidingBuffer
   kFused,          // an attention operator that also writes the cache, such as GroupQueryAttention
   kTensorScatter,  // TensorScatter
 };

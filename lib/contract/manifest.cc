@@ -6,6 +6,7 @@
 #include "contract/manifest_json.h"
 #include "contract/manifest_text.h"
 #include "contract/words.h"
+#include "fmt/format.h"
 
 namespace kvlift {
 namespace {
@@ -23,6 +24,10 @@ ordered_json CacheToJson(const ManifestCache& c) {
                          {"select", ordered_json::array()}};
   for (const Select& s : c.source.select) {
     source["select"].push_back({{"axis", s.axis}, {"index", s.index}});
+  }
+  if (const auto& sliding = c.source.sliding) {
+    source["sliding"] = {{"window", sliding->window}, {"capacity", nullptr}};
+    if (sliding->capacity) source["sliding"]["capacity"] = *sliding->capacity;
   }
   ordered_json json = {{"id", c.id},         {"layer", c.layer},   {"role", WordOf(c.role)},
                        {"input", c.input},   {"output", c.output}, {"dtype", c.dtype},
@@ -175,6 +180,19 @@ absl::StatusOr<Manifest> ManifestFromMetadata(const onnx::ModelProto& model) {
     if (prop.key() == kMetadataManifest) return ManifestFromJson(prop.value());
   }
   return absl::NotFoundError("the model carries no manifest");
+}
+
+int64_t SlidingBuffer::RowsHeld(int64_t tokens) const {
+  const int64_t dropped = slots() - window + 1, behind = tokens - slots();
+  return behind <= 0 ? tokens : tokens - dropped * ((behind + dropped - 1) / dropped);
+}
+
+Assumption HoldsNewest(const SourceCache& cache) {
+  return {AssumptionKind::kOther, cache.input,
+          fmt::format("the first rows of {} are those of the newest tokens, {} or more, as "
+                      "GroupQueryAttention with sliding_window_cache leaves them",
+                      cache.input, cache.sliding->window),
+          AssumptionSource::kHost, false};
 }
 
 bool IsCircular(const Manifest& manifest, const ManifestCache& cache) {

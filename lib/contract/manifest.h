@@ -23,17 +23,36 @@ struct Select {
   int64_t index = 0;
 };
 
+// A buffer of a fixed number C of slots that holds the newest tokens of a sequence for a sliding
+// window of W tokens, W <= C. Slot i of the first RowsHeld(T) ones holds token T - RowsHeld(T) + i
+// after T tokens, and the other slots hold arbitrary values. Source: GroupQueryAttention of
+// com.microsoft with sliding_window_cache, ONNX Runtime 1.31.
+struct SlidingBuffer {
+  int64_t window = 0;               // W, 1 or more
+  std::optional<int64_t> capacity;  // C; absent: the host chooses it
+
+  // Returns C, or if the host chooses it the number that `verify` takes.
+  int64_t slots() const { return capacity.value_or(window + 2); }
+  // Returns how many tokens a buffer of slots() holds after T tokens. A full buffer drops so many
+  // tokens at once that the newest W stay.
+  int64_t RowsHeld(int64_t tokens) const;
+
+  friend bool operator==(const SlidingBuffer&, const SlidingBuffer&) = default;
+};
+
 // A cache of the source: its input and output, before the conversion.
 struct SourceCache {
   std::string input, output;
   UpdateKind kind = UpdateKind::kConcat;
   std::string layout;  // one letter per axis (contract/layout.h): "BNSD"
   int64_t axis = 2;
-  // True if the cache grows by the new tokens of each step; false for a buffer of fixed capacity.
+  // True if the cache grows by the new tokens of each step, or if the source holds the newest rows
+  // of such a cache (`sliding`); false for a buffer of fixed capacity.
   bool growing = true;
   // Axes that are fixed at one index before the layouts are compared, such as the one for keys and
   // values in a tensor that packs both; empty: the cache is the whole tensor.
   std::vector<Select> select;
+  std::optional<SlidingBuffer> sliding = std::nullopt;  // present if and only if `kind` is kSliding
 };
 
 // The cache is quantised: x = value * scale, with one scale per group of elements along D, computed
@@ -50,6 +69,9 @@ struct CacheScales {
 struct CacheRing {
   int64_t window = 0;  // number of past tokens that a step reads
 };
+
+// Returns the entry of the ledger that a cache with `sliding` holds the newest rows of its tokens.
+Assumption HoldsNewest(const SourceCache& cache);
 
 // A cache of the converted model.
 struct ManifestCache {

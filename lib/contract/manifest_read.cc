@@ -136,6 +136,25 @@ bool IsAxisOf(const std::string& layout, int64_t axis) {
   return axis >= 0 && axis < std::ssize(AxesOfLayout(layout));
 }
 
+// Reads the key "sliding" of a cache's source, which belongs to the kind of that name.
+absl::Status ReadSliding(Reader& source, const std::string& where, SourceCache* cache) {
+  const bool slides = cache->kind == UpdateKind::kSliding;
+  if (slides != source.Has("sliding")) {
+    source.Fail("sliding", slides ? "is missing" : "needs the kind \"sliding\"");
+  }
+  if (slides && !cache->growing) source.Fail("growing", "is false, and the kind \"sliding\"");
+  if (!slides || !source.status().ok()) return source.status();
+  Reader s(source.Object("sliding"), where + ".source.sliding");
+  cache->sliding = SlidingBuffer{s.Whole("window"), s.WholeIfAny("capacity")};
+  if (cache->sliding->window < 1 || cache->sliding->window > kLargestWindow) {
+    s.Fail("window", fmt::format("is not between 1 and {}", kLargestWindow));
+  }
+  if (cache->sliding->capacity.value_or(kLargestWindow) < cache->sliding->window) {
+    s.Fail("capacity", "is less than the window");
+  }
+  return s.status();
+}
+
 absl::StatusOr<ManifestCache> ReadCache(const ordered_json& json, const std::string& where) {
   Reader r(json, where);
   ManifestCache c;
@@ -177,6 +196,7 @@ absl::StatusOr<ManifestCache> ReadCache(const ordered_json& json, const std::str
     c.source.select.push_back({one.Whole("axis"), one.Whole("index")});
     KV_RETURN_IF_ERROR(one.status());
   }
+  KV_RETURN_IF_ERROR(ReadSliding(s, where, &c.source));
   const auto fixed = static_cast<int64_t>(c.source.select.size());
   if (!IsAxisOf(c.source.layout, std::max<int64_t>(0, c.source.axis - fixed)) ||
       c.source.axis < 0) {

@@ -53,15 +53,11 @@ constexpr KindWord<CacheAlias> kCacheAliases[] = {
 };
 
 constexpr KindWord<UpdateKind> kUpdateKinds[] = {
-    {UpdateKind::kConcat, "concat"},
-    {UpdateKind::kWindow, "window"},
-    {UpdateKind::kScatter, "scatter"},
-    {UpdateKind::kSplice, "splice"},
-    {UpdateKind::kSelect, "select"},
-    {UpdateKind::kBlend, "blend"},
-    {UpdateKind::kShift, "shift"},
-    {UpdateKind::kFused, "fused"},
-    {UpdateKind::kTensorScatter, "tensor_scatter"},
+    {UpdateKind::kConcat, "concat"},   {UpdateKind::kWindow, "window"},
+    {UpdateKind::kScatter, "scatter"}, {UpdateKind::kSplice, "splice"},
+    {UpdateKind::kSelect, "select"},   {UpdateKind::kBlend, "blend"},
+    {UpdateKind::kShift, "shift"},     {UpdateKind::kSliding, "sliding"},
+    {UpdateKind::kFused, "fused"},     {UpdateKind::kTensorScatter, "tensor_scatter"},
 };
 
 constexpr KindWord<BufferMode> kBufferModes[] = {

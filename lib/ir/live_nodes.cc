@@ -1,7 +1,5 @@
 #include "ir/live_nodes.h"
 
-#include <vector>
-
 namespace kvlift {
 
 absl::flat_hash_set<NodeId> LiveNodes(const Graph& graph) {
@@ -16,6 +14,22 @@ absl::flat_hash_set<NodeId> LiveNodes(const Graph& graph) {
     }
   }
   return live;
+}
+
+std::vector<Use> LiveUses(const Graph& graph, const absl::flat_hash_set<NodeId>& live, ValueId v) {
+  std::vector<Use> uses;
+  std::vector<ValueId> same = {v};
+  for (size_t k = 0; k < same.size(); ++k) {
+    for (const Use& use : graph.uses(same[k])) {
+      if (use.node != kNoNode && !live.contains(use.node)) continue;
+      if (use.kind == Use::Kind::kNodeInput && graph.Is(use.node, "Identity")) {
+        same.push_back(graph.outputs(use.node)[0]);
+      } else {
+        uses.push_back(use);
+      }
+    }
+  }
+  return uses;
 }
 
 }  // namespace kvlift

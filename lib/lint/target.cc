@@ -301,10 +301,14 @@ class TargetRules {
           patterns[pattern].insert(number);
         }
       }
+      // Layers of hybrid decoders without attention have states of their own, which count along.
+      const std::set<int64_t> states = past ? NumbersOfStates() : NumbersOfNextStates();
       const auto layers = static_cast<int64_t>((caches_.size() + 1) / 2);
       const auto counts = [&](const std::set<int64_t>& numbers) {
-        return static_cast<int64_t>(numbers.size()) == layers && *numbers.begin() == 0 &&
-               *numbers.rbegin() == layers - 1;
+        std::set<int64_t> all = numbers;
+        all.insert(states.begin(), states.end());
+        return static_cast<int64_t>(numbers.size()) == layers && *all.begin() == 0 &&
+               *all.rbegin() == static_cast<int64_t>(all.size()) - 1;
       };
       for (const Updated& cache : caches_) {
         const auto readings = NumberedReadings(Name(cache, past));
@@ -316,6 +320,20 @@ class TargetRules {
             fmt::format("needs names that count the layers from 0, found {}", Name(cache, past)));
       }
     }
+  }
+
+  // Return the numbers in the names of graph inputs, or outputs, that are no caches.
+  std::set<int64_t> NumbersOfStates() const { return NumbersIn(graph_.graph_inputs(), true); }
+  std::set<int64_t> NumbersOfNextStates() const { return NumbersIn(graph_.graph_outputs(), false); }
+  std::set<int64_t> NumbersIn(absl::Span<const ValueId> values, bool past) const {
+    std::set<std::string> cached;
+    for (const Updated& cache : caches_) cached.insert(Name(cache, past));
+    std::set<int64_t> numbers;
+    for (ValueId v : values) {
+      if (cached.contains(graph_.name(v))) continue;
+      for (const auto& [pattern, number] : NumberedReadings(graph_.name(v))) numbers.insert(number);
+    }
+    return numbers;
   }
 
   void Fixed() {

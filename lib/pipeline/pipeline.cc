@@ -204,11 +204,16 @@ class Pipeline {
   // Padding tokens that the proof excludes are excluded by a precondition as well.
   void StatePadding() {
     Manifest& manifest = result_.conversion.manifest;
-    if (const Assumption* excluded = PaddingExcluded(result_.proof.assumptions)) {
-      manifest.preconditions.push_back(
-          {"KV236", excluded->condition, PreconditionStatus::kAssumed});
-    }
+    StatePaddingOf(result_.proof.assumptions);
     if (manifest.frozen) StateShortSteps(&manifest);
+  }
+
+  // States that steps have no padding tokens, if the entries say so and nothing has said it yet.
+  void StatePaddingOf(const Assumptions& entries) {
+    Manifest& manifest = result_.conversion.manifest;
+    const Assumption* excluded = PaddingExcluded(entries);
+    if (excluded == nullptr || ExcludesPadding(manifest)) return;
+    manifest.preconditions.push_back({"KV236", excluded->condition, PreconditionStatus::kAssumed});
   }
 
   // Returns the text about what a host feeds if it has fewer tokens than the graph takes.
@@ -265,6 +270,7 @@ class Pipeline {
     options.say = proving_.say;
     KV_ASSIGN_OR_RETURN(result_.tests,
                         Verify(source_, after, result_.conversion.manifest, options));
+    StatePaddingOf(result_.tests->assumptions);
     return absl::OkStatus();
   }
 

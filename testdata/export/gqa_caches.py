@@ -1,5 +1,6 @@
-"""GroupQueryAttention with caches in few bits, as onnxruntime-genai's model builder writes it with
-kv_cache_quant_scheme: of a model that it wrote without, and of what that model's caches held."""
+"""GroupQueryAttention as onnxruntime-genai's model builder writes it with other options, made of a
+model that it wrote without them: caches in few bits (kv_cache_quant_scheme), from what that model's
+caches held, and local layers with buffers of a few slots (windowed_kv_cache)."""
 import re
 
 import numpy as np
@@ -39,3 +40,27 @@ def in_few_bits(model, presents, bits, channels):
             if size.HasField("dim_value") and bits == 4:
                 size.dim_value //= 2
     return model
+
+
+def attentions(model):
+    return [n for n in model.graph.node if n.op_type == "GroupQueryAttention"]
+
+
+def slide(model, layers, window, slots=None):
+    """Gives the pasts of these layers `slots` slots; None: the host chooses how many."""
+    declared = {v.name: v for v in [*model.graph.input, *model.graph.output]}
+    for layer in layers:
+        node = attentions(model)[layer]
+        kept = [a for a in node.attribute if a.name != "local_window_size"]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+        node.attribute.append(helper.make_attribute("local_window_size", window))
+        node.attribute.append(helper.make_attribute("sliding_window_cache", 1))
+        for name, symbol in [*((n, "past_sliding_length") for n in node.input[3:5]),
+                             *((n, "total_sliding_length") for n in node.output[1:3])]:
+            dim = declared[name].type.tensor_type.shape.dim[2]
+            dim.Clear()
+            if slots is None:
+                dim.dim_param = symbol
+            else:
+                dim.dim_value = slots

@@ -1,9 +1,12 @@
 // LIBS: contract
 #include "contract/manifest.h"
 
+#include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "contract/manifest_json.h"
 #include "contract/words.h"
@@ -58,6 +61,44 @@ std::string ErrorOf(const ordered_json& json) {
 TEST(Manifest, KeysKeepTheirOrderAndNothingIsLost) {
   // dump() keeps the order of the keys, so equal texts mean equal orders.
   EXPECT_EQ(ToJson(Parsed()).dump(), ordered_json::parse(kText).dump());
+}
+
+// After 9 tokens a buffer of 9 slots is full. The next token makes room for 5, so that the newest 5
+// of 10 stay, and so on.
+TEST(SlidingBuffer, HoldsTheWindowAndAtMostItsSlots) {
+  const SlidingBuffer buffer{5, 9};
+  const std::vector<int64_t> held = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 5, 6};
+  for (size_t tokens = 0; tokens < held.size(); ++tokens) {
+    EXPECT_EQ(buffer.RowsHeld(static_cast<int64_t>(tokens)), held[tokens]) << tokens;
+  }
+  const SlidingBuffer tight{4, 4}, open{4, std::nullopt};
+  for (int64_t tokens = 0; tokens < 40; ++tokens) {
+    EXPECT_EQ(tight.RowsHeld(tokens), std::min<int64_t>(tokens, 4));
+    EXPECT_GE(open.RowsHeld(tokens), std::min<int64_t>(tokens, 4));
+    EXPECT_LE(open.RowsHeld(tokens), std::min(tokens, open.slots()));
+  }
+}
+
+TEST(Manifest, SlidingBuffersAreReadAndWritten) {
+  ordered_json json = ordered_json::parse(kText);
+  ordered_json& source = json["caches"][0]["source"];
+  source["kind"] = "sliding";
+  EXPECT_THAT(ErrorOf(json), HasSubstr("source.sliding is missing"));
+  source["sliding"] = {{"window", 5}, {"capacity", nullptr}};
+  EXPECT_EQ(ToJson(Parsed(json.dump())).dump(), json.dump());
+  source["sliding"]["capacity"] = 9;
+  EXPECT_EQ(ToJson(Parsed(json.dump())).dump(), json.dump());
+  EXPECT_EQ(Parsed(json.dump()).caches[0].source.sliding, (SlidingBuffer{5, 9}));
+  source["sliding"]["capacity"] = 4;
+  EXPECT_THAT(ErrorOf(json), HasSubstr("sliding.capacity is less than the window"));
+  source["sliding"] = {{"window", 0}, {"capacity", nullptr}};
+  EXPECT_THAT(ErrorOf(json), HasSubstr("sliding.window is not between 1 and"));
+  source["sliding"] = {{"window", 5}, {"capacity", nullptr}};
+  source["growing"] = false;
+  EXPECT_THAT(ErrorOf(json), HasSubstr("source.growing is false, and the kind \"sliding\""));
+  source["growing"] = true;
+  source["kind"] = "concat";
+  EXPECT_THAT(ErrorOf(json), HasSubstr("source.sliding needs the kind \"sliding\""));
 }
 
 TEST(Manifest, ARingIsCircularWhateverTheOthersAre) {
@@ -241,6 +282,10 @@ void ExpectWordsKept(const std::string& place) {
       R"({"does": ["keep"], "positions": "given", "position_inputs": ["p"], "by_slot": []})");
   for (const auto& known : WordsOf<Kind>()) {
     json[ordered_json::json_pointer(place)] = known.word;
+    // A sliding buffer is described beside its kind.
+    ordered_json& source = json["caches"][0]["source"];
+    source.erase("sliding");
+    if (source["kind"] == "sliding") source["sliding"] = {{"window", 5}, {"capacity", nullptr}};
     ExpectKept(json);
   }
   // Any other word is refused, and so is none.

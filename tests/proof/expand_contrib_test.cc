@@ -23,7 +23,7 @@ bool IsExpanded(const std::string& attributes, const std::string& operands,
       attributes + "> (" + operands + ")\n}\n");
   EXPECT_TRUE(model.ok()) << model.status();
   if (!model.ok()) return false;
-  const ExpandedModel expanded = ExpandContribOps(*model, true);
+  const ExpandedModel expanded = ExpandContribOps(*model, true, {});
   for (const onnx::NodeProto& node : expanded.model.graph().node()) {
     if (node.domain() == "com.microsoft") return false;
   }

@@ -216,6 +216,15 @@ const Case kCases[] = {
      "y = com.microsoft.EmbedLayerNormalization (ids, , a, b, , c, d, , at)", "com.microsoft"},
     {"MultiHeadAttention", 20, "float[2,3,8] a, float[2,5,8] b, float[2,5,8] c", "float[2,3,8] y",
      "", "y = com.microsoft.MultiHeadAttention <num_heads = 2> (a, b, c)", "com.microsoft"},
+    {"MultimodalRotaryEmbedding", 20, "float[2,3,8] a, float[6,2] b, float[6,2] c",
+     "float[2,3,8] y", "int64[3,2,3] at = {0,1,2,3,4,5, 5,4,3,2,1,0, 1,1,2,2,3,3}",
+     "y = com.microsoft.MRotaryEmbedding <num_heads = 2, mrope_section = [1, 1, 0]> (a, at, b, c)",
+     "com.microsoft"},
+    {"MultimodalRotaryEmbeddingOfHeads", 20, "float[2,2,3,4] a, float[6,2] b, float[6,2] c",
+     "float[2,2,3,4] y", "int64[3,2,3] at = {0,1,2,3,4,5, 5,4,3,2,1,0, 1,1,2,2,3,3}",
+     "y = com.microsoft.MRotaryEmbedding <mrope_section = [1, 0, 1], mrope_layout = 0> (a, at, b, "
+     "c)",
+     "com.microsoft"},
 };
 
 // The first axis of the past of com.microsoft's Attention is that of keys and values.

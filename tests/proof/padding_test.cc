@@ -13,7 +13,10 @@ namespace {
 constexpr char kMore[] =
     " int64[1] at_0 = {0}, int64[1] at_1 = {1}, int64[1] at_2 = {2}, int64[1] to_last = {-1},"
     " int64[1] far = {-9223372036854775807}, int64[1] end = {9223372036854775807},"
-    " int64[6] in_front = {0, 1, 0, 0, 0, 0}, float third = {0.375},";
+    " int64[6] in_front = {0, 1, 0, 0, 0, 0}, float third = {0.375},"
+    " int64[3] by_head = {0, -1, 4}, int64[3] by_two = {0, -1, 8}, int64[3] by_token = {0, -1, 16},"
+    " int64[3] by_part = {0, 4, -1}, int64[4] by_split = {0, 4, -1, 4}, int64[4] by_split4 = {0, "
+    "0, 4, 4},";
 
 // Proves both models of the case, of which both end with the same statements, which make y of y0.
 Proof WithEnd(
@@ -45,6 +48,47 @@ TEST(Padding, IsAllowedWhereEachTokenIsComputedAlone) {
   EXPECT_EQ(Excluded(WithEnd("top = ReduceMax<axes = [2]>(y0)\ny = Sub(y0, top)")), "");
   EXPECT_EQ(Excluded(WithEnd("flat = Flatten<axis = 2>(y0)\nsoft = Softmax<axis = -1>(flat)\n"
                              "shape = Shape(y0)\ny = Reshape(soft, shape)")),
+            "");
+}
+
+// Exporters normalise heads in [B, S * N, D], where the heads of a token lie next to each other.
+TEST(Padding, IsAllowedWhereTheHeadsOfATokenShareAnAxisWithTheTokens) {
+  EXPECT_EQ(Excluded(WithEnd("apart = Reshape(y0, by_head)\nsoft = Softmax<axis = -1>(apart)\n"
+                             "y = Reshape(soft, by_token)")),
+            "");
+  EXPECT_EQ(Excluded(WithEnd("apart = Reshape(y0, by_two)\nsoft = Softmax<axis = -1>(apart)\n"
+                             "again = Reshape(soft, by_head)\nmore = Softmax<axis = -1>(again)\n"
+                             "y = Reshape(more, by_token)")),
+            "");
+}
+
+TEST(Padding, IsExcludedWhereAnAxisOfTokensAndHeadsMixesTokens) {
+  // All heads of all tokens.
+  EXPECT_NE(Excluded(WithEnd("apart = Reshape(y0, by_head)\nsoft = Softmax<axis = 1>(apart)\n"
+                             "y = Reshape(soft, by_token)")),
+            "");
+  // A quarter of the tokens.
+  EXPECT_NE(Excluded(WithEnd("apart = Reshape(y0, by_part)\nsoft = Softmax<axis = -1>(apart)\n"
+                             "y = Reshape(soft, by_token)")),
+            "");
+  // The axis is read with the tokens of a head next to each other.
+  EXPECT_NE(Excluded(WithEnd(
+                "apart = Reshape(y0, by_head)\nsoft = Softmax<axis = -1>(apart)\n"
+                "four = Reshape(soft, by_split)\nturned = Transpose<perm = [0, 2, 1, 3]>(four)\n"
+                "y = Reshape(turned, by_token)")),
+            "");
+  // A sum over the heads takes in all tokens of the heads in front.
+  EXPECT_NE(Excluded(WithEnd(
+                "apart = Reshape(y0, by_split4)\nturned = Transpose<perm = [0, 2, 1, "
+                "3]>(apart)\nflat = Reshape(turned, by_head)\nsum = CumSum(flat, at_1)\n"
+                "four = Reshape(sum, by_split)\nback = Transpose<perm = [0, 2, 1, 3]>(four)\n"
+                "y = Reshape(back, by_token)")),
+            "");
+  // A token's second head is the first head of the next token.
+  EXPECT_NE(Excluded(WithEnd("apart = Reshape(y0, by_head)\nsoft = Softmax<axis = -1>(apart)\n"
+                             "rest = Slice(soft, at_1, end, at_1)\nfirst = Slice(soft, at_0, at_1, "
+                             "at_1)\nmoved = Concat<axis = 1>(rest, first)\n"
+                             "y = Reshape(moved, by_token)")),
             "");
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ir/graph.h"
 #include "onnx/defs/schema.h"
 
 namespace kvlift {

@@ -36,7 +36,8 @@ bool HeadsOf(const Value& x, int64_t heads, int64_t width, Heads* h) {
   return true;
 }
 
-// Rotates pairs of elements by the angles whose cosine and sine are in row angle(b, s).
+// Rotates pairs of elements by the angles whose cosine and sine are in row angle(b, s, k) for pair
+// k.
 template <typename F>
 absl::Status Rotate(const OpContext& c, const Value& x, const Heads& h, const Value& cosines,
                     const Value& sines, int64_t rotated, bool interleaved, F angle, Value* y) {
@@ -50,10 +51,10 @@ absl::Status Rotate(const OpContext& c, const Value& x, const Heads& h, const Va
   if (out.exact()) out.MakeInexact();
   for (int64_t b = 0; b < h.batch; ++b) {
     for (int64_t s = 0; s < h.tokens; ++s) {
-      const int64_t row = angle(b, s);
-      if (row < 0 || row >= rows) return Wrong(c, "a position out of range");
       for (int64_t n = 0; n < h.heads; ++n) {
         for (int64_t k = 0; k < half; ++k) {
+          const int64_t row = angle(b, s, k);
+          if (row < 0 || row >= rows) return Wrong(c, "a position out of range");
           const int64_t i = h.At(b, n, s, interleaved ? 2 * k : k);
           const int64_t j = h.At(b, n, s, interleaved ? 2 * k + 1 : k + half);
           const Number p = x.reals().At(i), q = x.reals().At(j);
@@ -82,7 +83,7 @@ absl::Status RotaryEmbedding(OpContext& c) {
   return Rotate(
       c, c.in[0], h, c.in[1], c.in[2], c.Int("rotary_embedding_dim", 0),
       c.Int("interleaved", 0) != 0,
-      [&](int64_t b, int64_t s) {
+      [&](int64_t b, int64_t s, int64_t) {
         const int64_t at = b * h.tokens + s;
         return by_position ? c.in[3].integers()[at] : at;
       },
@@ -103,8 +104,43 @@ absl::Status OldRotaryEmbedding(OpContext& c) {
   const bool first_only = positions.size() == 1;
   return Rotate(
       c, c.in[0], h, c.in[2], c.in[3], rotated, c.Int("interleaved", 0) != 0,
-      [&](int64_t b, int64_t s) {
+      [&](int64_t b, int64_t s, int64_t) {
         return first_only ? positions.integers()[0] + s : positions.integers()[b * h.tokens + s];
+      },
+      &(*c.out)[0]);
+}
+
+// Each token has three positions, [3, B, S], and each pair of elements is rotated by one of them:
+// the first pairs by the first one and so on, or in turn as long as the sections of the second and
+// the third one last.
+absl::Status MultimodalRotaryEmbedding(OpContext& c) {
+  Heads h;
+  const int64_t rotated = c.Int("rotary_embedding_dim", 0);
+  const int64_t half = c.in[2].dims().back();
+  if (!HeadsOf(c.in[0], c.Int("num_heads", 0), rotated > 0 ? 0 : 2 * half, &h)) {
+    return Wrong(c, "shape");
+  }
+  const std::vector<int64_t> sections = c.Ints("mrope_section");
+  const int64_t layout = c.Int("mrope_layout", 0);
+  if (c.Int("is_packed_batching", 0) != 0 || c.Float("scale", 1) != 1) {
+    return NoMeaning(c, "packed batches or a scale");
+  }
+  if (sections.size() != 3 || sections[0] + sections[1] + sections[2] != half ||
+      (layout != 0 && layout != 1) || c.in[1].dims() != Dims({3, h.batch, h.tokens})) {
+    return Wrong(c, "sections or positions");
+  }
+  const auto position_of = [&](int64_t pair) -> int64_t {
+    if (layout == 1) {
+      const int64_t turn = pair % 3;
+      return turn != 0 && pair < 3 * sections[static_cast<size_t>(turn)] ? turn : 0;
+    }
+    if (pair < sections[0]) return 0;
+    return pair < sections[0] + sections[1] ? 1 : 2;
+  };
+  return Rotate(
+      c, c.in[0], h, c.in[2], c.in[3], rotated, c.Int("interleaved", 0) != 0,
+      [&](int64_t b, int64_t s, int64_t pair) {
+        return c.in[1].integers()[(position_of(pair) * h.batch + b) * h.tokens + s];
       },
       &(*c.out)[0]);
 }
@@ -194,6 +230,38 @@ Value Appended(const Value& past, const Value& news, const Heads& h,
                  picks);
 }
 
+// The buffers of GroupQueryAttention with sliding_window_cache. Source: its text in ONNX Runtime
+// 1.31, "Windowed KV Cache".
+struct Sliding {
+  int64_t window = 0, capacity = 0;  // a capacity of 0: the past keeps all rows
+
+  // Returns how many of the newest tokens a buffer holds. A full one makes room by dropping
+  // capacity - window + 1 tokens, as often as it takes.
+  int64_t Held(int64_t tokens) const {
+    while (capacity > 0 && tokens > capacity) tokens -= capacity - window + 1;
+    return tokens;
+  }
+};
+
+// Returns the buffers after a step: the last rows of each sequence's `rows`, 0 behind them.
+Value Newest(const Value& rows, const std::vector<int64_t>& ends, const std::vector<int64_t>& held,
+             int64_t capacity) {
+  const Value zero = ZeroOf(rows.type());
+  const Dims& dims = rows.dims();
+  std::vector<Pick> picks;
+  for (int64_t b = 0; b < dims[0]; ++b) {
+    for (int64_t n = 0; n < dims[1]; ++n) {
+      for (int64_t t = 0; t < capacity; ++t) {
+        const int64_t row = (b * dims[1] + n) * dims[2] + ends[b] - held[b] + t;
+        for (int64_t d = 0; d < dims[3]; ++d) {
+          picks.push_back(t < held[b] ? Pick{1, row * dims[3] + d} : Pick{0, 0});
+        }
+      }
+    }
+  }
+  return Collect({&zero, &rows}, {dims[0], dims[1], capacity, dims[3]}, picks);
+}
+
 // Returns each head divided by its root mean square, times `weight`.
 Value NormOfHeads(const OpContext& c, const Value& x, const Heads& h, const Value& weight) {
   const auto epsilon = static_cast<double>(c.Float("qk_norm_epsilon", 1e-6F));
@@ -251,13 +319,19 @@ absl::Status GroupQueryAttention(OpContext& c) {
     x = NormOfHeads(c, x, norm == kQueryNorm ? q : k, c.in[norm]);
   }
   const int64_t total = c.in[6].integers()[0];
+  Sliding sliding;
+  if (c.Int("sliding_window_cache", 0) == 1) {
+    sliding = {c.Int("local_window_size", -1), c.has(3) ? c.in[3].dims()[2] : 0};
+    if (sliding.window < 1 || sliding.capacity < sliding.window) return Wrong(c, "a window");
+  }
   std::vector<int64_t> lengths;
   for (int64_t b = 0; b < q.batch; ++b) {
     const int64_t valid = c.in[5].integers()[b] + 1;
     lengths.push_back(total == q.tokens ? 0 : valid - q.tokens);
     const bool whole = valid == total || total == q.tokens;
     const int64_t rows = c.has(3) ? c.in[3].dims()[2] : 0;
-    if (lengths.back() < 0 || (!whole && rows < total)) return NoMeaning(c, "these lengths");
+    const bool fits = whole || rows >= total || sliding.capacity > 0;
+    if (lengths.back() < 0 || !fits) return NoMeaning(c, "these lengths");
   }
   if (c.Int("do_rotary", 0) != 0) {
     if (!c.has(7) || !c.has(8) || c.in[7].rank() != 2) return Wrong(c, "cosines and sines");
@@ -266,7 +340,7 @@ absl::Status GroupQueryAttention(OpContext& c) {
       return Wrong(c, "positions");
     }
     // In a prompt only the first of the positions counts.
-    const auto at = [&](int64_t b, int64_t s) {
+    const auto at = [&](int64_t b, int64_t s, int64_t) {
       if (!c.has(kPositions)) return lengths[b] + s;
       const auto& positions = c.in[kPositions].integers();
       return total == q.tokens ? positions[0] + s : positions[b * q.tokens + s];
@@ -277,7 +351,17 @@ absl::Status GroupQueryAttention(OpContext& c) {
     KV_RETURN_IF_ERROR(Rotate(c, query, q, c.in[7], c.in[8], rotated, interleaved, at, &query));
     KV_RETURN_IF_ERROR(Rotate(c, key, k, c.in[7], c.in[8], rotated, interleaved, at, &key));
   }
-  const int64_t slots = std::max(total, c.has(3) ? c.in[3].dims()[2] : 0);
+  int64_t slots = std::max(total, c.has(3) ? c.in[3].dims()[2] : 0);
+  std::vector<int64_t> first = lengths, ends, kept;  // rows in the staged keys and values
+  if (sliding.capacity > 0) {
+    slots = sliding.capacity + q.tokens;
+    for (int64_t& rows : first) {
+      const int64_t tokens = rows + q.tokens;
+      rows = sliding.Held(rows);
+      ends.push_back(rows + q.tokens);
+      kept.push_back(sliding.Held(tokens));
+    }
+  }
   StoredCache of_keys, of_values;
   KV_RETURN_IF_ERROR(ReadStoredCache(c, 0, groups, k.width, &of_keys));
   KV_RETURN_IF_ERROR(ReadStoredCache(c, 1, groups, v.width, &of_values));
@@ -291,8 +375,8 @@ absl::Status GroupQueryAttention(OpContext& c) {
   if ((c.has(3) && c.in[3].dims()[3] != k.width) || (c.has(4) && c.in[4].dims()[3] != v.width)) {
     return Wrong(c, "width of a past");
   }
-  const Value keys = Appended(c.has(3) ? c.in[3] : Value(), key, k, lengths, slots);
-  const Value values = Appended(c.has(4) ? c.in[4] : Value(), value, v, lengths, slots);
+  const Value keys = Appended(c.has(3) ? c.in[3] : Value(), key, k, first, slots);
+  const Value values = Appended(c.has(4) ? c.in[4] : Value(), value, v, first, slots);
   const Value read_keys = of_keys.bits == 0 ? keys : ReadRows(of_keys, keys);
   const Value read_values = of_values.bits == 0 ? values : ReadRows(of_values, values);
   const bool doubtful = key.doubtful || value.doubtful;
@@ -320,10 +404,10 @@ absl::Status GroupQueryAttention(OpContext& c) {
   std::vector<Number> result;
   for (int64_t b = 0; b < q.batch; ++b) {
     for (int64_t s = 0; s < q.tokens; ++s) {
-      const int64_t end = lengths[b] + s + 1;
+      const int64_t end = first[b] + s + 1;
       const int64_t begin = window > 0 ? std::max<int64_t>(0, end - window) : 0;
       // The operator's text does not say what a query behind the valid keys of a prompt gets.
-      const bool unspecified = end > c.in[5].integers()[b] + 1;
+      const bool unspecified = lengths[b] + s > c.in[5].integers()[b];
       for (int64_t n = 0; n < heads; ++n) {
         Attend(seen, b, n, s, begin, end, &result);
         if (unspecified) std::fill(result.begin(), result.end(), Number{0, HUGE_VAL, HUGE_VAL});
@@ -335,8 +419,11 @@ absl::Status GroupQueryAttention(OpContext& c) {
     }
   }
   (*c.out)[0] = Value::FromReals(query.type(), {q.batch, q.tokens, heads * size}, std::move(out));
-  if (c.wants(1)) (*c.out)[1] = keys;
-  if (c.wants(2)) (*c.out)[2] = values;
+  const auto present = [&](const Value& rows) {
+    return sliding.capacity > 0 ? Newest(rows, ends, kept, sliding.capacity) : rows;
+  };
+  if (c.wants(1)) (*c.out)[1] = present(keys);
+  if (c.wants(2)) (*c.out)[2] = present(values);
   for (Value& output : *c.out) output.doubtful = output.doubtful || doubtful;
   return absl::OkStatus();
 }
@@ -345,6 +432,7 @@ constexpr OpEntry kContribOps[] = {
     {"com.microsoft", "GroupQueryAttention", GroupQueryAttention},
     {"", "RotaryEmbedding", RotaryEmbedding},
     {"com.microsoft", "RotaryEmbedding", OldRotaryEmbedding},
+    {"com.microsoft", "MRotaryEmbedding", MultimodalRotaryEmbedding},
     {"opmx", "KeyValueCache", KeyValueCache},
     {"opmx.dynamic_batching", "KeyValueCache", JoinedKeyValueCache},
     {"pmx", "KeyValueCache", KeyValueCache},

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "fmt/format.h"
+#include "proof/dependence/token_axes.h"
 #include "proof/graphs/operand_places.h"
 #include "proof/reading/read_attention.h"
 
@@ -18,15 +19,6 @@ namespace {
 using sym::Expr;
 using sym::Facts;
 using sym::Kind;
-
-// What the indices of an axis stand for.
-enum class Along {
-  kNoTokens,
-  kTokens,              // [S]
-  kKeys,                // [P + S]
-  kSequencesAndTokens,  // [c * S], with the tokens of a sequence next to each other
-  kUnknown,  // the extent depends on S in another way, or only running the model tells it
-};
 
 // The element that is being judged: the extents of its indices, and the tokens that the indices
 // stand for.
@@ -53,7 +45,7 @@ class IndependenceReader {
         relation_(relation),
         past_(twins.past()),
         new_(twins.new_tokens()),
-        total_(twins.Normal(twins.total(), Facts{})) {}
+        axes_(pool_, past_, new_, twins.Normal(twins.total(), Facts{})) {}
 
   PaddingReach Run() {
     if (barred_ == Barred::kOthersOfAttention) {
@@ -106,9 +98,23 @@ class IndependenceReader {
     if (result == kNoValue || !forms_.Of(result).opaque) return;
     if (!Matters(result)) return;
     PaddingReach reach = OfResult(n, output, result);
-    if (reach.why.empty()) return;
+    if (reach.why.empty() || IsShownInParts(n, output, result)) return;
     if (const AttentionReading* attention = ReadingOf(n, result)) reach = OfAttention(*attention);
     if (!reach.why.empty()) reached_[result] = std::move(reach);
+  }
+
+  // Returns true if the statement holds with axes of c * S indices read as the parts of tokens.
+  // What is computed from the result then reads it so.
+  bool IsShownInParts(NodeId n, int output, ValueId result) {
+    const auto is_product = [&](Expr extent) {
+      return axes_.AlongOf(twins_.Normal(extent, Facts{}), true) == Along::kTokensAndParts;
+    };
+    const std::vector<Expr> shape = forms_.Of(result).shape;
+    if (std::none_of(shape.begin(), shape.end(), is_product)) return false;
+    in_parts_.insert(result);
+    if (OfResult(n, output, result).why.empty()) return true;
+    in_parts_.erase(result);
+    return false;
   }
 
   const AttentionReading* ReadingOf(NodeId n, ValueId result) {
@@ -134,25 +140,39 @@ class IndependenceReader {
     }
     // A sum of all elements up to the own one, along an axis that is known.
     const bool earlier = barred_ == Barred::kLater;
-    if (earlier && graph_.Is(n, "CumSum") && IntAttribute(graph_.node(n), "reverse", 0) == 0) {
+    if (earlier && SumsEarlierTokens(n, form, in_parts_.contains(result))) {
       return Of(forms_.At(graph_.inputs(n)[0], Own(form.shape.size()), Facts{form.shape}),
-                form.shape, {});
+                form.shape, {}, in_parts_.contains(result));
     }
     for (const OperandPlace& place : *places) {
       const ValueId operand = graph_.inputs(n)[static_cast<size_t>(place.input)];
       // An index that an operand chooses reads one element of those along an axis.
       const bool chooses = absl::StartsWith(graph_.node(n).op_type(), "Gather");
       for (Expr extent : place.taken) {
-        const Along along = AlongOf(twins_.Normal(extent, Facts{}));
+        const Along along = axes_.AlongOf(twins_.Normal(extent, Facts{}));
         if (chooses || along == Along::kNoTokens) continue;
         return {fmt::format("{} takes in all tokens", what),
                 TakesSamePadding(n, place.taken, along)};
       }
       const Facts facts{Joined(form.shape, place.taken)};
-      PaddingReach reach = Of(forms_.At(operand, place.at, facts), form.shape, place.taken);
+      PaddingReach reach = Of(forms_.At(operand, place.at, facts), form.shape, place.taken,
+                              in_parts_.contains(result));
       if (!reach.why.empty()) return reach;
     }
     return {};
+  }
+
+  // Returns true for a sum of all elements up to the own one along an axis on which no later token
+  // stands in front of the own one. The parts of sequences on one axis do.
+  bool SumsEarlierTokens(NodeId n, const sym::Form& form, bool in_parts) {
+    if (!graph_.Is(n, "CumSum") || IntAttribute(graph_.node(n), "reverse", 0) != 0) return false;
+    const auto axis = forms_.Elements(graph_.inputs(n)[1]);
+    if (!axis || axis->size() != 1 || axis->front()->kind() != Kind::kInteger) return false;
+    const auto rank = static_cast<int64_t>(form.shape.size());
+    const int64_t at = axis->front()->value() + (axis->front()->value() < 0 ? rank : 0);
+    if (at < 0 || at >= rank) return false;
+    const Along along = axes_.AlongOf(twins_.Normal(form.shape[at], Facts{}), in_parts);
+    return along != Along::kSequencesAndTokens && along != Along::kUnknown;
   }
 
   // Returns true if what a node takes in along these axes changes even if the source is given the
@@ -160,7 +180,7 @@ class IndependenceReader {
   // stands for.
   bool TakesSamePadding(NodeId n, absl::Span<const Expr> taken, Along along) const {
     const bool of_query = std::all_of(taken.begin(), taken.end(), [&](Expr extent) {
-      const Along axis = AlongOf(twins_.Normal(extent, Facts{}));
+      const Along axis = axes_.AlongOf(twins_.Normal(extent, Facts{}));
       return axis == Along::kKeys || axis == Along::kNoTokens;
     });
     if (of_query && CountsVisibleKeys(n)) return false;
@@ -214,7 +234,7 @@ class IndependenceReader {
                          if (v == kNoValue || !forms_.Of(v).known_rank) return false;
                          const std::vector<Expr>& shape = forms_.Of(v).shape;
                          return std::any_of(shape.begin(), shape.end(), [&](Expr extent) {
-                           return AlongOf(twins_.Normal(extent, Facts{})) == Along::kKeys;
+                           return axes_.AlongOf(twins_.Normal(extent, Facts{})) == Along::kKeys;
                          });
                        });
   }
@@ -229,7 +249,7 @@ class IndependenceReader {
       std::vector<Expr> shape(extents.begin(), extents.begin() + 4);
       shape.push_back(last);
       // The tokens behind the rows of a window depend on how many it has dropped.
-      const bool window = AlongOf(twins_.Normal(extents[3], Facts{})) == Along::kUnknown;
+      const bool window = axes_.AlongOf(twins_.Normal(extents[3], Facts{})) == Along::kUnknown;
       if (barred_ == Barred::kOthersOfAttention && window) {
         if (element != reading.query) continue;
         shape[3] = pool_.Integer(1);
@@ -279,7 +299,7 @@ class IndependenceReader {
       const sym::Form form = forms_.Of(v);
       if (!form.known_rank || reached_.contains(v)) return true;
       const auto is_token = [&](Expr extent) {
-        return AlongOf(twins_.Normal(extent, Facts{})) != Along::kNoTokens;
+        return axes_.AlongOf(twins_.Normal(extent, Facts{})) != Along::kNoTokens;
       };
       return std::any_of(form.shape.begin(), form.shape.end(), is_token) ||
              !Of(form.element, form.shape, {}).why.empty();
@@ -287,36 +307,6 @@ class IndependenceReader {
     const auto inputs = graph_.inputs(n), captures = graph_.captures(n);
     return std::any_of(inputs.begin(), inputs.end(), reads) ||
            std::any_of(captures.begin(), captures.end(), reads);
-  }
-
-  // Returns true if an expression contains an extent that no input declares, and that is no past.
-  bool HoldsUnknownSize(Expr e) const {
-    const std::vector<sym::DimSymbol> known = sym::DimsOf(past_), own = sym::DimsOf(new_);
-    for (const sym::DimSymbol& dim : sym::DimsOf(e)) {
-      const bool of_step = std::find(known.begin(), known.end(), dim) != known.end() ||
-                           std::find(own.begin(), own.end(), dim) != own.end();
-      if (dim.is_internal() && !of_step) return true;
-    }
-    return false;
-  }
-
-  bool CountsTokens(Expr e) const { return sym::ContainsDim(e, new_->dim()); }
-
-  // `extent` is in the source's terms.
-  Along AlongOf(Expr extent) const {
-    if (extent == new_) return Along::kTokens;
-    if (extent == total_) return Along::kKeys;
-    if (CountsTokens(extent)) {
-      const Expr count = pool_.FloorDiv(extent, new_, Facts{});
-      const bool whole = !CountsTokens(count) && pool_.Mul(count, new_) == extent;
-      return whole ? Along::kSequencesAndTokens : Along::kUnknown;
-    }
-    const std::vector<sym::DimSymbol> known = sym::DimsOf(past_);
-    for (const sym::DimSymbol& dim : sym::DimsOf(extent)) {
-      const bool is_past = std::find(known.begin(), known.end(), dim) != known.end();
-      if (dim.is_internal() && !is_past) return Along::kUnknown;
-    }
-    return sym::LoadsOf(extent).empty() ? Along::kNoTokens : Along::kUnknown;
   }
 
   static std::vector<Expr> Joined(std::vector<Expr> shape, const std::vector<Expr>& taken) {
@@ -330,46 +320,37 @@ class IndependenceReader {
     return facts;
   }
 
-  // Returns the number of the token in its step that lies at `at` on an axis.
-  Expr TokenAt(Along along, Expr at, const Facts& facts) const {
-    switch (along) {
-      case Along::kTokens:
-        return at;
-      case Along::kKeys:
-        return pool_.Sub(at, past_);
-      case Along::kSequencesAndTokens:
-        return pool_.Mod(at, new_, facts);
-      case Along::kNoTokens:
-      case Along::kUnknown:
-        break;
-    }
-    return nullptr;
-  }
-
   // Says why an element of a value of this shape may differ in a step of fewer tokens. Indices
-  // behind those of the shape have the extents `taken`.
-  PaddingReach Of(Expr e, const std::vector<Expr>& shape, const std::vector<Expr>& taken) {
+  // behind those of the shape have the extents `taken`. in_parts: see IsShownInParts.
+  PaddingReach Of(Expr e, const std::vector<Expr>& shape, const std::vector<Expr>& taken,
+                  bool in_parts = false) {
     if (e == nullptr) return {"an element is not seen", false};
     Place place{Normal(Joined(shape, taken)), {}};
     e = twins_.Normal(e, place.facts);
     sym::Pool::Substitution split;
     for (size_t k = 0; k < shape.size(); ++k) {
       const Expr extent = place.facts.extents[k];
-      const Along along = AlongOf(extent);
+      const Along along = axes_.AlongOf(extent, in_parts);
       if (along == Along::kUnknown) {
         return {fmt::format("the extent {} is not one of tokens, keys or sequences", Text(extent)),
                 false};
       }
-      if (along == Along::kSequencesAndTokens) {
-        // The index is split into one for the sequence and one for the token.
+      if (along == Along::kSequencesAndTokens || along == Along::kTokensAndParts) {
+        // The index is split into one for the token and one for the sequence or the part.
         const auto at = static_cast<int>(place.facts.extents.size());
-        place.facts.extents.push_back(pool_.FloorDiv(extent, new_, Facts{}));
-        place.facts.extents.push_back(new_);
+        const Expr count = pool_.FloorDiv(extent, new_, Facts{});
+        const bool parts = along == Along::kTokensAndParts;
+        const Expr token = pool_.Index(parts ? at : at + 1);
+        const Expr other = pool_.Index(parts ? at + 1 : at);
+        place.facts.extents.push_back(parts ? new_ : count);
+        place.facts.extents.push_back(parts ? count : new_);
         split.indices.resize(std::max(split.indices.size(), k + 1), nullptr);
-        split.indices[k] = pool_.Add(pool_.Mul(pool_.Index(at), new_), pool_.Index(at + 1));
-        place.tokens.push_back(pool_.Index(at + 1));
+        split.indices[k] = parts ? pool_.Add(pool_.Mul(token, count), other)
+                                 : pool_.Add(pool_.Mul(other, new_), token);
+        place.tokens.push_back(token);
       } else if (along != Along::kNoTokens) {
-        place.tokens.push_back(TokenAt(along, pool_.Index(static_cast<int>(k)), place.facts));
+        place.tokens.push_back(
+            axes_.TokenAt(along, pool_.Index(static_cast<int>(k)), extent, place.facts));
       }
     }
     if (!split.indices.empty()) e = pool_.Substitute(e, split, place.facts);
@@ -393,10 +374,10 @@ class IndependenceReader {
     }
     const Expr rest = loads.atoms.empty() ? e : pool_.Substitute(e, loads, place.facts);
     if (barred_ != Barred::kLater) return {};
-    if (HoldsUnknownSize(rest)) {
+    if (axes_.HoldsUnknownSize(rest)) {
       return {fmt::format("{} depends on a size that only running the model tells", Text(e)), true};
     }
-    if (!CountsTokens(rest)) return {};
+    if (!axes_.CountsTokens(rest)) return {};
     return {fmt::format("{} depends on the number of tokens", Text(e)), true};
   }
 
@@ -407,15 +388,15 @@ class IndependenceReader {
     const sym::Form form = forms_.Of(source);
     for (size_t k = 0; k < load->args().size(); ++k) {
       const Expr extent = twins_.Normal(form.shape[k], Facts{});
-      const Along along = AlongOf(extent);
+      const Along along = axes_.AlongOf(extent, in_parts_.contains(source));
       if (along == Along::kUnknown) {
         return {fmt::format("the extent {} is not one of tokens, keys or sequences", Text(extent)),
                 false};
       }
       const Expr at = load->args()[k];
       if (along == Along::kSequencesAndTokens && IsOwnRow(at, place, known)) continue;
-      const Expr token = TokenAt(along, at, place.facts);
-      if (token == nullptr || along == Along::kKeys || along == Along::kTokens) {
+      const Expr token = axes_.TokenAt(along, at, extent, place.facts);
+      if (token == nullptr || along != Along::kSequencesAndTokens) {
         if (PaddingReach reach = OfRead(at, place, known); !reach.why.empty()) return reach;
       } else {
         const Expr sequence = pool_.FloorDiv(at, new_, place.facts);
@@ -438,7 +419,7 @@ class IndependenceReader {
     return std::any_of(place.tokens.begin(), place.tokens.end(), [&](Expr own) {
       const Expr start = pool_.Sub(at, own);
       const Expr sequence = pool_.FloorDiv(start, new_, place.facts);
-      return pool_.Mul(sequence, new_) == start && !CountsTokens(sequence) &&
+      return pool_.Mul(sequence, new_) == start && !axes_.CountsTokens(sequence) &&
              sym::LoadsOf(sequence).empty() &&
              Holds(pool_.Le(pool_.Integer(0), own, place.facts), place, known);
     });
@@ -483,9 +464,12 @@ class IndependenceReader {
   const Correspondence& twins_;
   const ReadAttentions& attentions_;
   const Manifest& relation_;
-  const Expr past_, new_, total_;
+  const Expr past_, new_;
+  const TokenAxes axes_;
   AttentionReading reading_;  // the last one that ReadingOf read
   absl::flat_hash_set<ValueId> behind_attention_;
+  // Values whose axes of c * S indices hold the parts of tokens (IsShownInParts).
+  absl::flat_hash_set<ValueId> in_parts_;
   // Values for which the statement is not shown, and why.
   absl::flat_hash_map<ValueId, PaddingReach> reached_;
 };

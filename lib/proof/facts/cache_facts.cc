@@ -84,8 +84,11 @@ void CacheFacts::Prove(const ManifestCache& cache) {
   }
   if (cache.ring) return ProveRing(cache);
   const bool fills = BecomesBuffer(cache);
-  const std::string same = fills ? "rows [0, P + S) hold what the source's present holds"
-                                 : "every row holds what the source's present holds";
+  const std::string same =
+      cache.source.sliding
+          ? "rows [0, P + S) hold all rows, whose newest the source's present holds"
+      : fills ? "rows [0, P + S) hold what the source's present holds"
+              : "every row holds what the source's present holds";
   const std::string rest = "rows from P + S on are the past's own";
   const bool window = cache.source.kind == UpdateKind::kWindow;
   if (window && steps_.window != SourceCase::Window::kNone && twins_.total() != nullptr) {

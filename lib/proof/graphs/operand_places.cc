@@ -71,6 +71,15 @@ class PlaceReader {
       read = ReadLookup("axis", false);
     } else if (op_ == "MatMulNBits") {
       read = ReadAll([&](int k) { return k == 0 ? AlongOne(k, -1) : Whole(k, 0); });
+    } else if (op_ == "GatedRMSNorm") {
+      constexpr int kScale = 1, kGate = 2;
+      read = ReadAll([&](int k) {
+        return k == kScale ? Whole(k, 0) : k == kGate ? Broadcast(k) : AlongOne(k, -1);
+      });
+    } else if (op_ == "LinearAttentionGate") {
+      read = ReadAll([&](int k) { return Broadcast(k); });
+    } else if (Is({"MoE", "QMoE"}) && proto().domain() == "com.microsoft") {
+      read = ReadAll([&](int k) { return ReadOfTokens(k); });
     } else if (op_ == "GatherBlockQuantized") {
       read = ReadLookup("gather_axis", true);
     } else if (op_ == "Einsum" && proto().domain().empty()) {
@@ -94,7 +103,8 @@ class PlaceReader {
       read = ReadLookupOfParts();
     } else if (op_ == "ScatterElements") {
       read = ReadAll([&](int k) { return AlongOne(k, IntAttribute(proto(), "axis", 0)); });
-    } else if (op_ == "RotaryEmbedding") {
+    } else if (op_ == "RotaryEmbedding" ||
+               (op_ == "MRotaryEmbedding" && proto().domain() == "com.microsoft")) {
       read = ReadRotation();
     } else if (op_ == "Attention" && proto().domain() == "com.microsoft") {
       return std::nullopt;
@@ -203,11 +213,28 @@ class PlaceReader {
     return true;
   }
 
+  // Mixtures of experts compute each token by itself. The result is [B, S, H] or [B * S, H], as the
+  // operand 0 is; router operands have a row for each token, [B * S, E].
+  bool ReadOfTokens(int k) {
+    constexpr int kTokens = 0, kRouter = 1, kRouterWeights = 14;
+    if (k == kTokens) return AlongOne(k, -1);
+    if (k != kRouter && k != kRouterWeights) return Whole(k, 0);
+    const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
+    if (!form.known_rank || form.shape.size() != 2 || (rank() != 2 && rank() != 3)) return false;
+    Expr token = pool_.Index(0);
+    if (rank() == 3) token = pool_.Add(pool_.Mul(token, result_.shape[1]), pool_.Index(1));
+    OperandPlace place{k, {}, {}};
+    place.at = {token, Taken(&place, form.shape[1])};
+    places_.push_back(std::move(place));
+    return true;
+  }
+
   // The rotated operand is [B, N, S, D] or [B, S, N * D], and is read along its last axis.
   // Positions are [B, S], or one for the first token in com.microsoft. Without positions tables are
-  // [B, S, D / 2]; with them they are read completely.
+  // [B, S, D / 2]; with them they are read completely. MRotaryEmbedding has positions [3, B, S].
   bool ReadRotation() {
     if (rank() < 3) return false;
+    const bool streams = op_ == "MRotaryEmbedding";
     const int token = static_cast<int>(rank()) - (rank() == 4 ? 2 : 1) - (rank() == 3 ? 1 : 0);
     return ReadAll([&](int k) {
       if (k == 0) return Whole(k, rank() - 1);
@@ -215,8 +242,14 @@ class PlaceReader {
       const bool positions = k == (proto().domain() == "com.microsoft" ? 1 : 3);
       if (!form.known_rank) return false;
       const size_t own = form.shape.size();
-      if (own != (positions ? 2u : 3u)) return Whole(k, 0);
       OperandPlace place{k, {}, {}};
+      if (positions && streams) {
+        if (own != 3) return false;
+        place.at = {Taken(&place, form.shape[0]), pool_.Index(0), pool_.Index(token)};
+        places_.push_back(std::move(place));
+        return true;
+      }
+      if (own != (positions ? 2u : 3u)) return Whole(k, 0);
       for (size_t axis = 0; axis < own; ++axis) {
         const bool one = form.shape[axis]->is_integer(1);
         place.at.push_back(axis == 2 ? Taken(&place, form.shape[axis])

@@ -20,8 +20,8 @@ namespace kvlift::plain {
 // false if the node stays as it is.
 class Expander {
  public:
-  // `lengths` is that of ExpandContribOps.
-  Expander(onnx::ModelProto model, bool lengths);
+  // `lengths` and `sliding` are those of ExpandContribOps; `sliding` must outlive the expander.
+  Expander(onnx::ModelProto model, bool lengths, const std::vector<SlidingPast>& sliding);
 
   ExpandedModel Run();
 
@@ -79,15 +79,21 @@ class Expander {
   static bool HasKnownAttributes(const onnx::NodeProto& node);
   bool SharesBuffer(const onnx::NodeProto& node) const;
   bool GroupQuery(const onnx::NodeProto& node, Writer& w);
+  bool HasSlidingPasts(const onnx::NodeProto& node) const;
+  void GrowPasts(const onnx::NodeProto& node);
+  void FindSlidingPasts();
   const onnx::TensorProto* ConstantOf(std::string name) const;
   int32_t TypeOf(const onnx::NodeProto& node, std::initializer_list<int> inputs) const;
 
   bool lengths_;
+  const std::vector<SlidingPast>& sliding_;
   ExpandedModel plain_;
   absl::flat_hash_map<std::string, std::vector<int64_t>> dims_;
   absl::flat_hash_map<std::string, const onnx::NodeProto*> producers_;
   absl::flat_hash_map<std::string, const onnx::TensorProto*> constants_;
   absl::flat_hash_map<std::string, int32_t> types_;
+  // By result 0 of the node that reads it, and by whether it holds keys (0) or values (1).
+  absl::flat_hash_map<std::pair<std::string, int>, const SlidingPast*> sliding_at_;
 };
 
 }  // namespace kvlift::plain

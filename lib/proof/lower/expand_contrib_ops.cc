@@ -20,7 +20,8 @@ using onnx::AttributeProto;
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-Expander::Expander(onnx::ModelProto model, bool lengths) : lengths_(lengths) {
+Expander::Expander(onnx::ModelProto model, bool lengths, const std::vector<SlidingPast>& sliding)
+    : lengths_(lengths), sliding_(sliding) {
   plain_.model = std::move(model);
   for (const auto& input : graph().input()) {
     types_[input.name()] = input.type().tensor_type().elem_type();
@@ -37,6 +38,7 @@ Expander::Expander(onnx::ModelProto model, bool lengths) : lengths_(lengths) {
 }
 
 ExpandedModel Expander::Run() {
+  FindSlidingPasts();
   std::vector<NodeProto> nodes(graph().node().begin(), graph().node().end());
   graph().clear_node();
   for (const NodeProto& node : nodes) {
@@ -151,7 +153,7 @@ int64_t Expander::Columns(const std::string& value, int depth) const {
     return weight == dims_.end() || weight->second.size() != 2 ? -1 : weight->second[1];
   }
   if (op == "Reshape" && node.input_size() == 2) return LastOf(ConstantOf(node.input(1)));
-  if (op == "RotaryEmbedding") return Columns(node.input(0), depth + 1);
+  if (op == "RotaryEmbedding" || op == "MRotaryEmbedding") return Columns(node.input(0), depth + 1);
   if (op != "Add" && op != "Cast" && op != "Identity") return -1;
   int64_t columns = -1;
   for (const std::string& input : node.input()) {
@@ -181,14 +183,24 @@ void Expander::Attend(const NodeProto& node, std::vector<std::string> operands, 
 
 // Returns true if the node has no attribute of another meaning than what GroupQuery() writes.
 bool Expander::HasKnownAttributes(const NodeProto& node) {
-  static const auto& kRead = *new absl::flat_hash_set<std::string_view>{
-      "num_heads",           "kv_num_heads",       "scale",           "softcap",
-      "do_rotary",           "local_window_size",  "smooth_softmax",  "k_quant_type",
-      "v_quant_type",        "rotary_interleaved", "qk_norm_epsilon", "kv_cache_bit_width",
-      "rotary_embedding_dim"};
+  static const auto& kRead = *new absl::flat_hash_set<std::string_view>{"num_heads",
+                                                                        "kv_num_heads",
+                                                                        "scale",
+                                                                        "softcap",
+                                                                        "do_rotary",
+                                                                        "local_window_size",
+                                                                        "smooth_softmax",
+                                                                        "k_quant_type",
+                                                                        "v_quant_type",
+                                                                        "rotary_interleaved",
+                                                                        "qk_norm_epsilon",
+                                                                        "kv_cache_bit_width",
+                                                                        "rotary_embedding_dim",
+                                                                        "sliding_window_cache"};
   return std::all_of(node.attribute().begin(), node.attribute().end(), [](const AttributeProto& a) {
     if (kRead.contains(a.name())) return true;
     if (a.name() == "causal") return a.i() == 1;
+    if (a.name() == "sliding_window_cache" && a.i() == 1) return true;
     return a.type() == AttributeProto::INT && a.i() <= 0;
   });
 }
@@ -231,6 +243,8 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
   // A bias is not combined with the mask of a window, with the mask over quantised rows, or with
   // that of a sink.
   if (Has(node, kScores) && (window > 0 || kept[0].bits != 0 || sinks)) return false;
+  const bool slides = IntAttribute(node, "sliding_window_cache", 0) == 1;
+  if (slides && !HasSlidingPasts(node)) return false;
   std::string query = node.input(0), key = Has(node, 1) ? node.input(1) : "", value;
   if (key.empty()) {
     const int64_t end = (heads + groups) * width;
@@ -253,7 +267,7 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
   }
   const std::string& past = node.input(kPast);
   const std::string length = w.Extent(past, 2), tokens = w.Extent(node.input(0), 1);
-  const bool buffer = SharesBuffer(node);
+  const bool buffer = !slides && SharesBuffer(node);
   if (buffer && Has(node, kScores)) return false;
   std::string first, slots;  // of the new rows in a buffer
   if (buffer) {
@@ -282,6 +296,7 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
       *x = w.Name();
     }
   }
+  if (slides) GrowPasts(node);
   std::string mask = Has(node, kScores) ? node.input(kScores) : "";
   if (window > 0 && !buffer) mask = InWindow(window, length, tokens, w);
   if (!buffer) {
@@ -362,8 +377,9 @@ int32_t Expander::TypeOf(const NodeProto& node, std::initializer_list<int> input
 
 namespace kvlift {
 
-ExpandedModel ExpandContribOps(onnx::ModelProto model, bool lengths) {
-  return plain::Expander(std::move(model), lengths).Run();
+ExpandedModel ExpandContribOps(onnx::ModelProto model, bool lengths,
+                               const std::vector<SlidingPast>& sliding) {
+  return plain::Expander(std::move(model), lengths, sliding).Run();
 }
 
 }  // namespace kvlift

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "contract/manifest.h"
 #include "onnx/onnx_pb.h"
 
 namespace kvlift {
@@ -18,6 +19,14 @@ struct LengthClaim {
   int64_t less = 0;     // every element of `value` is P + S - less
 };
 
+// An input that a relation says is a sliding buffer of a GroupQueryAttention with
+// sliding_window_cache.
+struct SlidingPast {
+  std::string input, output;
+  int64_t axis = 0;  // of the rows
+  SlidingBuffer buffer;
+};
+
 // The expanded model, and what its expansion assumes.
 struct ExpandedModel {
   onnx::ModelProto model;
@@ -25,6 +34,9 @@ struct ExpandedModel {
   // Values that hold the positions of the new tokens: P + s for each sequence and token s. The
   // operator reads only the first of them in a step without a past, and counts up from there.
   std::vector<std::string> positions;
+  // The inputs of the SlidingPasts whose node was expanded. They are pasts of all P rows in the
+  // expanded model.
+  std::vector<std::string> grown;
 };
 
 // The prefix of the names of values that an expansion makes.
@@ -34,8 +46,11 @@ inline constexpr char kExpandedPrefix[] = "plain/";
 // com.microsoft with a past to Attention and the nodes around it, KeyValueCache
 // (onnxio/model/functional_form.h) to slices and concatenations of its tensors, and an Einsum that
 // is a product of matrices to one. With `lengths`, also expands GroupQueryAttention, which rests on
-// LengthClaims. Nodes in subgraphs, and forms of these operators that are not known, stay as they
-// are. Source: the operator texts of com.microsoft, and of OpenPPL's KeyValueCache.
-ExpandedModel ExpandContribOps(onnx::ModelProto model, bool lengths);
+// LengthClaims. A GroupQueryAttention over sliding buffers is expanded if `sliding` names them as
+// the graph has them: its results are those of pasts with all rows. Nodes in subgraphs, and forms
+// of these operators that are not known, stay as they are. Source: the operator texts of
+// com.microsoft, and of OpenPPL's KeyValueCache.
+ExpandedModel ExpandContribOps(onnx::ModelProto model, bool lengths,
+                               const std::vector<SlidingPast>& sliding);
 
 }  // namespace kvlift

@@ -345,6 +345,26 @@ class Prover {
   AttentionPairs attentions_;
 };
 
+// Returns the pasts that the relation calls sliding buffers.
+std::vector<SlidingPast> SlidingPastsOf(const Manifest& relation) {
+  std::vector<SlidingPast> pasts;
+  for (const ManifestCache& cache : relation.caches) {
+    if (!cache.source.sliding) continue;
+    pasts.push_back(
+        {cache.source.input, cache.source.output, cache.source.axis, *cache.source.sliding});
+  }
+  return pasts;
+}
+
+// Returns the first input that is not among `names`.
+std::string NameOfOther(const std::vector<SlidingPast>& pasts,
+                        const std::vector<std::string>& names) {
+  for (const SlidingPast& past : pasts) {
+    if (std::find(names.begin(), names.end(), past.input) == names.end()) return past.input;
+  }
+  return "";
+}
+
 }  // namespace
 
 Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
@@ -354,9 +374,21 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
   const std::vector<NamedSize> sizes = FrozenSizesOf(before, after, relation);
   const auto restricted = sizes.empty() ? nullptr : WithSizes(before, sizes);
   const onnx::ModelProto& source = restricted == nullptr ? before : *restricted;
+  const std::vector<SlidingPast> sliding = SlidingPastsOf(relation);
   for (const bool lengths : {true, false}) {
-    const ExpandedModel plain = ExpandContribOps(source, lengths),
-                        mine = ExpandContribOps(after, lengths);
+    const ExpandedModel plain = ExpandContribOps(source, lengths, sliding),
+                        mine = ExpandContribOps(after, lengths, {});
+    if (plain.grown.size() != sliding.size() && !lengths) {
+      proof.not_tried =
+          "the lengths of a GroupQueryAttention over sliding buffers are not shown to be P + S";
+      return proof;
+    }
+    if (plain.grown.size() != sliding.size()) {
+      proof.not_tried = fmt::format(
+          "the past of no GroupQueryAttention over sliding buffers is {}, as the relation says",
+          NameOfOther(sliding, plain.grown));
+      return proof;
+    }
     const auto pair = GraphPair::Create(plain.model, mine.model, relation);
     if (!pair.ok()) {
       proof.not_tried = std::string(pair.status().message());
@@ -364,8 +396,8 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
     }
     std::unique_ptr<UnrestrictedSource> open;
     if (!sizes.empty()) {
-      auto created = UnrestrictedSource::Create(ExpandContribOps(before, lengths), mine.model,
-                                                relation, steps);
+      auto created = UnrestrictedSource::Create(ExpandContribOps(before, lengths, sliding),
+                                                mine.model, relation, steps);
       if (!created.ok()) {
         proof.not_tried = std::string(created.status().message());
         return proof;
@@ -376,6 +408,9 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
     if (!prover.ClaimsHold(mine.claims)) continue;
     proof = prover.Run(boundaries);
     proof.assumptions.Add(RestrictionsTo(sizes, before, relation));
+    for (const ManifestCache& cache : relation.caches) {
+      if (cache.source.sliding) proof.assumptions.Add(HoldsNewest(cache.source));
+    }
     for (const ExpandedModel* model : {&plain, &mine}) {
       for (const std::string& positions : model->positions) {
         proof.assumptions.Add({AssumptionKind::kPositions, positions,

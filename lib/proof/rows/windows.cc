@@ -90,7 +90,7 @@ void ShareLengths(const Manifest& relation, onnx::ModelProto* source) {
   auto& inputs = *source->mutable_graph()->mutable_input();
   std::vector<Dimension*> rows;  // of each past, without those that are numbers
   for (const ManifestCache& cache : relation.caches) {
-    if (!BecomesBuffer(cache) || cache.source.kind == UpdateKind::kWindow ||
+    if (!BecomesBuffer(cache) || cache.source.kind == UpdateKind::kWindow || cache.source.sliding ||
         !cache.source.select.empty()) {
       continue;
     }

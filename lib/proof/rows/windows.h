@@ -35,7 +35,7 @@ void SeparateWindowLengths(const Manifest& relation, onnx::ModelProto* source);
 
 // Gives one dim_param to the row axes of all other growing pasts, and renames it wherever inputs
 // declare one of the old names: by the relation these pasts hold the same number of rows, P, in
-// every step (KV304).
+// every step (KV304). Sliding buffers are not among them: what they declare is a number of slots.
 void ShareLengths(const Manifest& relation, onnx::ModelProto* source);
 
 }  // namespace kvlift

@@ -270,7 +270,8 @@ absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& opt
                                    RuleTable rules, const StepTrace& trace) {
   KV_RETURN_IF_ERROR(CheckNames(model.proto->graph()));
   KV_RETURN_IF_ERROR(CheckContents(*model.proto));
-  KV_ASSIGN_OR_RETURN(Analysis a, Lower(model));
+  const bool derived = ResolvedOptions(options).control == Control::kDerived;
+  KV_ASSIGN_OR_RETURN(Analysis a, Lower(model, derived ? UnreadMasks::kKeep : UnreadMasks::kDrop));
   KV_ASSIGN_OR_RETURN(Conversion result, ConvertLowered(model, options, rules, trace, a));
   NameSource(a.normalised, &result.inspection);
   return result;

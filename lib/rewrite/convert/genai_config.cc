@@ -90,6 +90,20 @@ std::vector<std::string> CommonPatterns(const std::vector<NameList>& lists) {
   return {};
 }
 
+// Returns how many layers the names of caches and states count in a decoder that has states beside
+// attention; 0 for other decoders.
+int64_t LayersNamed(const Analysis& a, const Manifest& manifest) {
+  if (a.states.empty()) return 0;
+  int64_t layers = 0;
+  const auto count = [&](const std::string& name) {
+    const std::vector<Numbered> readings = Readings(name);
+    if (readings.size() == 1) layers = std::max(layers, readings[0].number + 1);
+  };
+  for (const ManifestCache& cache : manifest.caches) count(cache.input);
+  for (const CachePair& state : a.states) count(a.graph->name(state.past));
+  return layers;
+}
+
 // Adds the patterns of cache names; none if the names follow no pattern, which genai has no key
 // for.
 void NameCaches(const Manifest& manifest, ordered_json& decoder) {
@@ -165,12 +179,17 @@ std::string GenaiFragment(const Analysis& a, const Manifest& manifest) {
   }
   int64_t layers = 0;
   for (const ManifestCache& cache : manifest.caches) layers = std::max(layers, cache.layer + 1);
-  decoder["num_hidden_layers"] = layers;
+  decoder["num_hidden_layers"] = std::max(layers, LayersNamed(a, manifest));
   decoder["inputs"] = ordered_json::object();
   decoder["outputs"] = ordered_json::object();
   NameInputs(a, manifest, decoder["inputs"]);
   NameLogits(a, manifest, decoder["outputs"]);
   NameCaches(manifest, decoder);
+  // The converted caches hold all rows, so the source's section on sliding buffers has to go.
+  if (std::any_of(manifest.caches.begin(), manifest.caches.end(),
+                  [](const ManifestCache& cache) { return cache.source.sliding.has_value(); })) {
+    decoder["sliding_window"] = nullptr;
+  }
   if (manifest.capacity_value) json["search"]["max_length"] = *manifest.capacity_value;
   json["search"]["past_present_share_buffer"] = true;
   return json.dump(2) + "\n";

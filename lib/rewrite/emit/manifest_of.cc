@@ -69,6 +69,7 @@ ManifestCache DescribeCache(const Analysis& a, const PlannedCache& update,
   // A layout of which the result separates heads says that they are on one axis.
   const std::string own = update.placement.split_heads > 0 ? kHeadsInLastAxis : update.layout;
   m.source = {m.input, m.output, update.kind(), own, update.axis, update.grows(), {}};
+  if (const auto* all = std::get_if<AppendAll>(&update.how)) m.source.sliding = all->sliding;
   if (const UnpackedCache* packed = a.normalised.unpacked.Find(m.input)) {
     m.source = packed->source;
     m.source.kind = update.kind();

@@ -129,12 +129,33 @@ bool ReadsInputAtKeys(const Analysis& a, const AttentionSite& site) {
   });
 }
 
+// Refuses a sliding buffer that stays as it is: the node that reads it was lowered to one over a
+// past of all rows, which the host does not have.
+std::optional<Finding> SlidingBufferStays(const Analysis& a) {
+  for (const SlidingRows& rows : a.normalised.sliding) {
+    const ValueId past = a.graph->Find(rows.input);
+    const bool converted =
+        std::any_of(a.caches.begin(), a.caches.end(), [&](const AnalysedCache& cache) {
+          return cache.candidate.pair.past == past && cache.update_index >= 0;
+        });
+    if (converted || past == kNoValue) continue;
+    return MakeFinding(
+        "KV240",
+        fmt::format("GroupQueryAttention: needs all sliding buffers converted, found "
+                    "{}, which stays as it is",
+                    rows.input),
+        *a.graph, {}, {past});
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Finding> RefuseBeforePlanning(const Analysis& a,
                                             absl::Span<const PlannedCache> caches,
                                             const ResolvedOptions& options) {
   if (auto finding = HasNoSequences(a)) return finding;
+  if (auto finding = SlidingBufferStays(a)) return finding;
   if (auto finding = CapacitiesDiffer(a, options)) return finding;
   if (auto finding = NarrowNumbersRound(a, options)) return finding;
   if (auto finding = RingTooSmall(a, caches, options)) return finding;

@@ -143,6 +143,9 @@ FoundExtents FindSharedExtents(const Analysis& a, const std::vector<PlannedCache
 std::optional<DerivedIndex> InputOfAllTokens(const Analysis& a, const SharedExtents& extents) {
   const auto& masks = extents.key_length_masks;
   if (!masks.empty()) return DerivedIndex{masks.begin()->first, masks.begin()->second};
+  for (const std::string& name : a.normalised.all_ones) {
+    if (const ValueId mask = a.graph->Find(name); mask != kNoValue) return DerivedIndex{mask, 1};
+  }
   sym::Pool& pool = a.forms->pool();
   const Expr total = pool.Add(pool.Dim(PastSymbol()), extents.new_length);
   for (ValueId v : a.graph->graph_inputs()) {

@@ -66,7 +66,7 @@ absl::Status RoundRows(Normalised* result) {
 
 }  // namespace
 
-absl::StatusOr<Normalised> Normalise(onnx::ModelProto model) {
+absl::StatusOr<Normalised> Normalise(onnx::ModelProto model, UnreadMasks unread) {
   Normalised result;
   result.model = std::move(model);
   ForgetNegativeExtents(result.model.mutable_graph());
@@ -74,7 +74,7 @@ absl::StatusOr<Normalised> Normalise(onnx::ModelProto model) {
   KV_RETURN_IF_ERROR(Unmerge(&result));
   KV_RETURN_IF_ERROR(RoundRows(&result));
   KV_RETURN_IF_ERROR(UnpackCaches(&result));
-  KV_RETURN_IF_ERROR(LowerFused(&result));
+  KV_RETURN_IF_ERROR(LowerFused(unread, &result));
   return result;
 }
 

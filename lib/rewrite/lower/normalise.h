@@ -10,6 +10,6 @@ namespace kvlift {
 
 // Needs a model with kTargetOpset (rewrite/lower/opset.h) and without model-local functions. What
 // cannot be normalised is left as it is, with a refusal.
-absl::StatusOr<Normalised> Normalise(onnx::ModelProto model);
+absl::StatusOr<Normalised> Normalise(onnx::ModelProto model, UnreadMasks unread);
 
 }  // namespace kvlift

@@ -82,6 +82,12 @@ std::optional<Finding> JudgeLayouts(const Analysis& a, absl::Span<const PlannedC
   if (options.layout == Layout::kKeep) return std::nullopt;
   for (const PlannedCache& update : caches) {
     const bool joined = options.layout == Layout::kHeadsInLastAxis;
+    if (joined && update.kind() == UpdateKind::kSliding) {
+      return MakeFinding("KV229",
+                         "needs caches that hold all rows in the source to put heads on the last "
+                         "axis, found a sliding buffer",
+                         *a.graph, {update.node}, {update.pair.past});
+    }
     if ((joined && update.layout == kHeadless) ||
         (!update.placement.moved && IsPermutation(update.layout)))
       continue;

@@ -27,12 +27,23 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
+// Gives a site that the lowering spelled out the exact scale and softcap of its operator.
+void TakeSpelledScores(const Analysis& a, AttentionSite* site) {
+  const std::string name = a.graph->NodeName(site->node);
+  for (const SpelledScores& scores : a.normalised.scores) {
+    if (name.rfind(scores.prefix, 0) != 0) continue;
+    site->scale = scores.scale;
+    site->softcap = scores.softcap;
+  }
+}
+
 void MatchAttention(RuleTable rules, Analysis& a) {
   for (NodeId n = 0; n < a.graph->num_nodes(); ++n) {
     for (const Rule* rule : rules) {
       if (rule->attention == nullptr) continue;
       auto result = rule->attention(*a.forms, n, a.updates);
       if (!result.match && !result.refusal) continue;
+      if (result.match) TakeSpelledScores(a, &*result.match);
       a.attention.push_back({n, std::move(result.match), std::move(result.refusal)});
       break;
     }
@@ -177,14 +188,14 @@ void AssignLayers(Analysis& a) {
 
 }  // namespace
 
-absl::StatusOr<Analysis> Lower(const Model& model) {
+absl::StatusOr<Analysis> Lower(const Model& model, UnreadMasks unread) {
   Analysis a;
   KV_ASSIGN_OR_RETURN(onnx::ModelProto flat, InlineFunctions(*model.proto));
   KV_RETURN_IF_ERROR(CheckArity(flat));
   RaisedOpset raised = RaiseOpset(std::move(flat));
   a.not_raised = raised.refusal;
   if (!a.not_raised) {
-    KV_ASSIGN_OR_RETURN(a.normalised, Normalise(std::move(raised.model)));
+    KV_ASSIGN_OR_RETURN(a.normalised, Normalise(std::move(raised.model), unread));
     raised.model = std::move(a.normalised.model);
   }
   KV_ASSIGN_OR_RETURN(

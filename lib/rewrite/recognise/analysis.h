@@ -66,7 +66,7 @@ struct Analysis {
 
 // The step "lower": returns the lowered graph, with what became of the source's nodes. The rest of
 // the analysis is empty. Returns InvalidArgument for a broken model.
-absl::StatusOr<Analysis> Lower(const Model& model);
+absl::StatusOr<Analysis> Lower(const Model& model, UnreadMasks unread = UnreadMasks::kDrop);
 // The step "recognise": fills in the rest, from a graph that could be raised. Uses the options
 // only, skip and mode. Caches that TensorScatter writes already stay as they are, unless the
 // options ask for a form of the result, or nothing else is left to convert and an attention over

@@ -271,12 +271,12 @@ class Finder {
     return true;
   }
 
-  // Input 3 of a state operator is the state, and output 1 is the next state.
+  // Output 1 of a state operator is the next state.
   bool ConsiderStateOperator(ValueId output, NodeId n) {
-    constexpr size_t kState = 3;
+    const size_t operand = StateOperandOf(graph_, n);
     const auto inputs = graph_.inputs(n);
-    if (graph_.output_index(SeeThrough(output)) != 1 || inputs.size() <= kState) return false;
-    const ValueId state = inputs[kState] == kNoValue ? kNoValue : SeeThrough(inputs[kState]);
+    if (graph_.output_index(SeeThrough(output)) != 1 || inputs.size() <= operand) return false;
+    const ValueId state = inputs[operand] == kNoValue ? kNoValue : SeeThrough(inputs[operand]);
     if (state == kNoValue || !graph_.is_graph_input(state)) return false;
     taken_.insert(state);
     paired_.insert(output);

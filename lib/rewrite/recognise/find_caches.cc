@@ -79,6 +79,15 @@ bool IsWrittenByLowering(const Analysis& a, const Candidate& candidate) {
   return candidate.converted && !nodes.empty() && a.normalised.IsReplacement(nodes[0]);
 }
 
+// Records that the source holds the newest rows of the cache only, in a buffer.
+void NameSlidingBuffer(const Analysis& a, CacheUpdate* update) {
+  auto* all = std::get_if<AppendAll>(&update->how);
+  if (all == nullptr) return;
+  for (const SlidingRows& rows : a.normalised.sliding) {
+    if (rows.input == a.graph->name(update->pair.past)) all->sliding = rows.buffer;
+  }
+}
+
 void MatchCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches written,
                  Analysis& a) {
   for (AnalysedCache& cache : a.caches) {
@@ -105,6 +114,7 @@ void MatchCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches w
           cache.reason = StayReason::Refused(*std::move(reason));
           break;
         }
+        NameSlidingBuffer(a, &*result.match);
         cache.update_index = static_cast<int>(a.updates.size());
         a.updates.push_back(*result.match);
         cache.update = std::move(result.match);

@@ -67,7 +67,9 @@ UpdateKind KindOf(WriteSpelling spelling) {
 }  // namespace
 
 UpdateKind CacheUpdate::kind() const {
-  return std::visit(Overloaded{[](const AppendAll&) { return UpdateKind::kConcat; },
+  return std::visit(Overloaded{[](const AppendAll& all) {
+                                 return all.sliding ? UpdateKind::kSliding : UpdateKind::kConcat;
+                               },
                                [](const KeepLast&) { return UpdateKind::kWindow; },
                                [](const WriteAt& write) { return KindOf(write.spelling); },
                                [](const WriteAround&) { return UpdateKind::kScatter; },

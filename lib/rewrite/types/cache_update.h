@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "contract/kinds.h"
+#include "contract/manifest.h"
 #include "ir/graph.h"
 #include "sym/expr/expr.h"
 
@@ -33,6 +34,8 @@ struct AppendAll {
   // Element of the past in the order of sequences in which the new rows are put behind it (beam
   // search); null: the order is that of the past.
   sym::Expr reordered_past = nullptr;
+  // The source holds the newest rows only, in such a buffer; absent: it holds all rows.
+  std::optional<SlidingBuffer> sliding = std::nullopt;
 };
 
 // The new rows are put behind the past, and the present has the last `window` rows:

@@ -28,10 +28,32 @@ struct Unpacked {
   const UnpackedCache* Find(const std::string& input) const;
 };
 
+// The newest tokens of a cache, which the source holds in a buffer and the model as a past that
+// grows.
+struct SlidingRows {
+  std::string input;  // the past
+  SlidingBuffer buffer;
+};
+
+// The scale and the softcap of an attention that the lowering spells out. In half precision its
+// nodes hold them rounded.
+struct SpelledScores {
+  std::string prefix;  // of the names of its nodes
+  double scale = 0, softcap = 0;
+};
+
+// What becomes of masks that have to hold ones and that no node reads any more.
+enum class UnreadMasks {
+  kDrop,
+  kKeep,  // their width tells the past's length
+};
+
 struct Normalised {
   onnx::ModelProto model;
-  std::vector<DroppedInput> dropped;        // inputs of the source that the model does not have
-  std::vector<std::string> all_ones;        // other inputs, whose elements all have to be 1
+  std::vector<DroppedInput> dropped;  // inputs of the source that the model does not have
+  // Other inputs, [B, P + S], whose elements all have to be 1. With UnreadMasks::kKeep perhaps no
+  // node reads them any more.
+  std::vector<std::string> all_ones;
   std::vector<Precondition> preconditions;  // under which the model is equivalent to the source
   ManifestLimits limits;
   // Why the node nodes[0] was left as it is; reported for the caches that depend on it.
@@ -42,6 +64,8 @@ struct Normalised {
   };
   std::vector<Origin> origins;
   Unpacked unpacked;  // caches that are parts of packed tensors of the source
+  std::vector<SlidingRows> sliding;
+  std::vector<SpelledScores> scores;
 
   // If the finding is about a node that could not be normalised, replaces it by the refusal that
   // says why.

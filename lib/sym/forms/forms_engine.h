@@ -332,7 +332,11 @@ Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
   X(DequantizeLinear)      \
   X(Random)                \
   X(SkipNorm)              \
-  X(EmbedNorm)
+  X(EmbedNorm)             \
+  X(StateConvolution)      \
+  X(LinearAttention)       \
+  X(LinearAttentionGate)   \
+  X(GatedDeltaNet)
 #define KVLIFT_SYM_DECLARE(name) void Op##name(OpContext& c);
 KVLIFT_SYM_OPS(KVLIFT_SYM_DECLARE)
 #undef KVLIFT_SYM_DECLARE

@@ -91,6 +91,8 @@ void AddOpaque(Table& table) {
                 {"Einsum", OpEinsum},
                 {"Conv", OpConv},
                 {"NonZero", OpNonZero},
+                {"CausalConvWithState", OpStateConvolution},
+                {"LinearAttention", OpLinearAttention},
                 {"Attention", OpAttentionOp}});
 }
 
@@ -99,7 +101,8 @@ void AddOpaque(Table& table) {
 const Table& ContribTable() {
   static const Table* const table = [] {
     auto* t = new Table;
-    for (const char* op : {"BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding"}) {
+    for (const char* op : {"BiasGelu", "FastGelu", "GatedRMSNorm", "Gelu", "MRotaryEmbedding",
+                           "MoE", "QMoE", "QuickGelu", "RotaryEmbedding"}) {
       (*t)[op] = OpSameShape;
     }
     for (const char* op : {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}) {
@@ -116,6 +119,10 @@ const Table& ContribTable() {
     (*t)["FusedGemm"] = OpGemm;
     (*t)["MatMulNBits"] = OpMatMulNBits;
     (*t)["GatherBlockQuantized"] = OpGatherBlockQuantized;
+    (*t)["CausalConvWithState"] = OpStateConvolution;
+    (*t)["LinearAttention"] = OpLinearAttention;
+    (*t)["LinearAttentionGate"] = OpLinearAttentionGate;
+    (*t)["GatedDeltaNet"] = OpGatedDeltaNet;
     return t;
   }();
   return *table;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sym/forms/forms_engine.h"
+#include "sym/forms/keeps_value.h"
 #include "sym/ops/apply_elementwise.h"
 
 namespace kvlift::sym::internal {

@@ -191,7 +191,9 @@ class Sampler {
       const int64_t slots[] = {past - 1, 0, past / 2};
       const int64_t slot = slots[k % 3], b = static_cast<int64_t>(k) % step.batch();
       const int64_t rows =
-          source_feeds_.at(cache.source.input).shape()[SourceAxisOf(cache.source, 'S')];
+          cache.source.sliding
+              ? cache.source.sliding->RowsHeld(past)
+              : source_feeds_.at(cache.source.input).shape()[SourceAxisOf(cache.source, 'S')];
       const int64_t first = cache.source.growing ? past - rows : 0;
       if (slot < first) continue;  // the token has left the window
       const int32_t type = feeds_.at(cache.input).type();

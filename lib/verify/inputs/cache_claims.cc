@@ -69,6 +69,8 @@ bool MayBe(const onnx::NodeProto& node, UpdateKind kind) {
       return op == "Add" || op == "Sub" || op == "Sum";
     case UpdateKind::kFused:
       return op == "Attention";
+    case UpdateKind::kSliding:
+      return false;  // only operators of other domains do
     case UpdateKind::kTensorScatter:
       return op == "TensorScatter";
     case UpdateKind::kWindow:

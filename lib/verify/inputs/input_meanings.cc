@@ -104,6 +104,7 @@ void InputReader::ReadRelation() {
     const size_t axis = letters.find('S');
     if (axis == std::string::npos) continue;
     const Dim& dim = (*dims)[axis];
+    if (cache.source.sliding) continue;  // its slots are neither P nor those of other buffers
     if (dim.value) slots_values_.insert(*dim.value);
     if (!dim.param.empty()) (cache.source.growing ? past_ : slots_).insert(dim.param);
   }

@@ -147,7 +147,8 @@ bool InputUses::IsPosition(const std::string& input) const {
   Walk(input, [&](const Reader& r) {
     const NodeProto& node = *r.node;
     if (IsOneOf(node, {"Sin", "Cos", "Range"})) found = true;
-    if (IsOneOf(node, {"ScatterND", "ScatterElements", "RotaryEmbedding"}) && r.operand == 1) {
+    if (IsOneOf(node, {"ScatterND", "ScatterElements", "RotaryEmbedding", "MRotaryEmbedding"}) &&
+        r.operand == 1) {
       found = true;
     }
     if (IsOneOf(node, {"TensorScatter"}) && r.operand == 2) found = true;

@@ -199,6 +199,9 @@ Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph&
                          name),
              AssumptionSource::kHost, false});
   }
+  for (const ManifestCache& cache : relation.caches) {
+    if (cache.source.sliding) all.Add(HoldsNewest(cache.source));
+  }
   for (const DroppedInput& dropped : relation.dropped) {
     all.Add(Required(source, dropped));
   }

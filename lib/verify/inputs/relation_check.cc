@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/container/flat_hash_set.h"
+#include "contract/words.h"
 #include "fmt/format.h"
 #include "ir/live_nodes.h"
 #include "ir/types.h"
@@ -49,6 +50,38 @@ bool IsOtherType(const Graph& graph, const std::string& input, const std::string
   return !dtype.empty() && type != onnx::TensorProto::UNDEFINED && dtype != ElementTypeName(type);
 }
 
+// Returns the sliding buffer that a graph input is: the past of a GroupQueryAttention with
+// sliding_window_cache. nullopt if it is none. axis: of its rows.
+std::optional<SlidingBuffer> SlidingBufferOf(const Graph& graph, ValueId past, int64_t axis) {
+  constexpr int kPastKey = 3, kPastValue = 4;
+  for (const Use& use : LiveUses(graph, LiveNodes(graph), past)) {
+    if (use.kind != Use::Kind::kNodeInput) continue;
+    const onnx::NodeProto& node = graph.node(use.node);
+    if (node.domain() != "com.microsoft" || node.op_type() != "GroupQueryAttention" ||
+        (use.index != kPastKey && use.index != kPastValue) ||
+        IntAttribute(node, "sliding_window_cache", 0) != 1) {
+      continue;
+    }
+    SlidingBuffer buffer{IntAttribute(node, "local_window_size", -1), std::nullopt};
+    const auto& shape = graph.type(past).shape;
+    if (shape && std::ssize(*shape) > axis) buffer.capacity = (*shape)[axis].value;
+    return buffer;
+  }
+  return std::nullopt;
+}
+
+std::string SlidingMisfit(const Graph& source, const ManifestCache& cache) {
+  const auto buffer = SlidingBufferOf(source, source.Find(cache.source.input), cache.source.axis);
+  if (cache.source.sliding == buffer || (!cache.source.sliding && !BecomesBuffer(cache))) return {};
+  if (!buffer) {
+    return fmt::format("{} is no past of a GroupQueryAttention with sliding_window_cache",
+                       cache.source.input);
+  }
+  return fmt::format(
+      "{} is a sliding buffer for a window of {} tokens, which the relation does not say",
+      cache.source.input, buffer->window);
+}
+
 std::string CacheMisfit(const Graph& source, const Graph& after, const ManifestCache& cache) {
   if (!IsInput(source, cache.source.input)) return Lacks("the source", "input", cache.source.input);
   if (!IsOutput(source, cache.source.output)) {
@@ -82,7 +115,7 @@ std::string CacheMisfit(const Graph& source, const Graph& after, const ManifestC
   if (IsOtherType(after, cache.input, cache.dtype)) {
     return fmt::format("{} does not hold {}", cache.input, cache.dtype);
   }
-  return {};
+  return SlidingMisfit(source, cache);
 }
 
 // Returns true if an output of the model is computed from the input.
@@ -178,6 +211,10 @@ std::string Misfit(const Graph& source, const Graph& after, const Manifest& rela
   for (const ManifestInput& input : relation.inputs) {
     if (!IsInput(after, input.name)) return Lacks("the converted model", "input", input.name);
     if (const ControlInput* control = AsControl(input)) {
+      if (control->value == ControlValue::kSlots || control->value == ControlValue::kSequences) {
+        return fmt::format("the relation feeds {} to {}, which only companion models take",
+                           WordOf(control->value), input.name);
+      }
       if (!IsOtherType(after, input.name, control->dtype)) continue;
       return fmt::format("{} does not hold {}", input.name, control->dtype);
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "verify/inputs/stimulus.h"
 #include "verify/inputs/tensor_rows.h"
 
 namespace kvlift {
@@ -27,6 +28,26 @@ exec::Tensor Rotated(const exec::View& whole, const SourceCache& cache,
   return turned;
 }
 
+// Returns the last rows, those that a sliding buffer holds after `tokens` tokens.
+exec::Tensor NewestRows(const exec::View& rows, const SourceCache& cache, int64_t tokens) {
+  const int along = SourceAxisOf(cache, 'S');
+  const int64_t all = rows.shape[along], held = std::min(all, cache.sliding->RowsHeld(tokens));
+  return Part(rows, along, all - held, all);
+}
+
+// Returns a sliding buffer that holds the rows. The slots behind them hold numbers that no step may
+// read.
+exec::Tensor InSlidingBuffer(const exec::View& rows, const SourceCache& cache) {
+  constexpr double kUnused = 3;
+  const int along = SourceAxisOf(cache, 'S');
+  exec::Shape shape = rows.shape;
+  shape[along] = cache.sliding->slots();
+  exec::Tensor buffer(rows.type, shape);
+  for (int64_t i = 0; i < buffer.size(); ++i) StoreDouble(buffer.view(), i, kUnused);
+  Place(buffer.view(), along, 0, rows);
+  return buffer;
+}
+
 }  // namespace
 
 bool Shifts(const SourceCache& cache) { return cache.kind == UpdateKind::kShift && !cache.growing; }
@@ -43,8 +64,12 @@ std::vector<std::pair<int64_t, int64_t>> SplitAtWrap(int64_t begin, int64_t end,
 
 void IntoSourceOrder(const Manifest& relation, const StepSpec& step, exec::Feeds* feeds) {
   for (const ManifestCache& cache : relation.caches) {
-    if (!Shifts(cache.source)) continue;
     exec::Tensor& value = feeds->at(cache.source.input);
+    if (cache.source.sliding) {
+      const exec::Tensor newest = NewestRows(value.view(), cache.source, step.past[0]);
+      value = InSlidingBuffer(newest.view(), cache.source);
+    }
+    if (!Shifts(cache.source)) continue;
     value = Rotated(value.view(), cache.source, step.past);
   }
 }
@@ -58,8 +83,14 @@ void IntoSlotOrder(const Manifest& relation, const StepSpec& step, exec::Fetches
   for (int64_t past : step.past) back.push_back(-(past + step.new_tokens));
   for (const ManifestCache& cache : relation.caches) {
     const auto it = fetches->find(cache.source.output);
-    if (!Shifts(cache.source) || it == fetches->end()) continue;
+    if (it == fetches->end()) continue;
     exec::Tensor& value = it->second;
+    if (cache.source.sliding) {
+      const int64_t held = cache.source.sliding->RowsHeld(step.past[0] + step.new_tokens);
+      const int along = SourceAxisOf(cache.source, 'S');
+      value = Part(value.view(), along, 0, std::min(held, value.shape()[along]));
+    }
+    if (!Shifts(cache.source)) continue;
     value = Rotated(value.view(), cache.source, back);
   }
 }

@@ -3,6 +3,9 @@
 // A source that shifts its rows to the front instead (kind "shift", a fixed number of M rows, the
 // newest last) is treated as a ring buffer: after T tokens its row r holds token T - M + r, which a
 // ring buffer has in slot (r + T) mod M.
+//
+// A source that holds the newest rows in a sliding buffer (SlidingBuffer of contract/manifest.h) is
+// treated as a cache that grows and keeps these rows.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +25,9 @@ bool Shifts(const SourceCache& cache);
 // slots.
 std::vector<std::pair<int64_t, int64_t>> SplitAtWrap(int64_t begin, int64_t end, int64_t capacity);
 
-// Rotates the rows of all shifted caches of a source's step: in feeds from the order of slots to
-// that of the source, in fetches (where present) back.
+// Moves the rows of all shifted caches and sliding buffers of a source's step: in feeds from the
+// order of slots to that of the source, in fetches (where present) back. The steps of a source with
+// sliding buffers have one past length.
 void IntoSourceOrder(const Manifest& relation, const StepSpec& step, exec::Feeds* feeds);
 void IntoSlotOrder(const Manifest& relation, const StepSpec& step, exec::Fetches* fetches);
 

@@ -288,7 +288,8 @@ class Cutter {
     };
     return a.layout == b.layout && a.axis == b.axis && a.source.layout == b.source.layout &&
            a.source.axis == b.source.axis && a.source.growing == b.source.growing &&
-           a.source.kind == b.source.kind && a.ring.has_value() == b.ring.has_value() &&
+           a.source.sliding == b.source.sliding && a.source.kind == b.source.kind &&
+           a.ring.has_value() == b.ring.has_value() &&
            type(after_, a.input) == type(after_, b.input) &&
            type(before_, a.source.input) == type(before_, b.source.input);
   }

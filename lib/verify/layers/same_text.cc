@@ -215,6 +215,9 @@ std::string TextOfPair(const ModelPiece& piece) {
                         WordOf(c.alias), c.grows, c.ring ? c.ring->window : -1);
     text += fmt::format("{} {} {} {}", WordOf(c.source.kind), c.source.layout, c.source.axis,
                         c.source.growing);
+    if (const auto& sliding = c.source.sliding) {
+      text += fmt::format(" {}/{}", sliding->window, sliding->capacity.value_or(0));
+    }
     for (const Select& s : c.source.select) text += fmt::format(" {}:{}", s.axis, s.index);
     if (c.quantization) {
       text += fmt::format(" {} {} {}", c.quantization->dtype, c.quantization->group,

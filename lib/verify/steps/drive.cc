@@ -101,8 +101,9 @@ int Runner::SequenceAxis(const std::string& output, absl::Span<const BatchShape>
   return rank > 0 && varies(0) ? 0 : -1;
 }
 
-int64_t Driver::RowsKept(const std::string& input, int64_t length) const {
-  const auto it = kept_rows_.find(input);
+int64_t Driver::RowsKept(const SourceCache& cache, int64_t length) const {
+  if (cache.sliding) return cache.sliding->RowsHeld(length);
+  const auto it = kept_rows_.find(cache.input);
   return it == kept_rows_.end() ? length : std::min(length, it->second);
 }
 
@@ -139,7 +140,7 @@ exec::Tensor Driver::FirstPast(const Runner& source, const Plan& plan, const Man
                                const StepSpec& step) const {
   const std::string& name = cache.source.input;
   if (!cache.source.growing) return FirstSlots(source.TypeOf(name), plan, cache, step);
-  const int64_t length = step.past[0], rows = RowsKept(name, length);
+  const int64_t length = step.past[0], rows = RowsKept(cache.source, length);
   exec::Tensor value =
       exec::Tensor::Zeros(source.TypeOf(name), stimulus_.CacheShape(cache, step.batch(), rows));
   AddNoise(cache, step, length - rows, rows, &value);
@@ -181,11 +182,11 @@ std::string Driver::Rewind(const ManifestCache& cache, const StepSpec& step, int
   if (!cache.source.growing) return {};
   const std::string& name = cache.source.input;
   const int64_t length = step.past[0];
-  if (length != end && RowsKept(name, end) != end) {
+  if (length != end && RowsKept(cache.source, end) != end) {
     return fmt::format("{} holds a window and cannot go back", name);
   }
   const int axis = SourceAxisOf(cache.source, 'S');
-  const int64_t rows = RowsKept(name, length);
+  const int64_t rows = RowsKept(cache.source, length);
   if (value->shape()[axis] < rows) {
     return fmt::format("{} holds {} rows after {} tokens", name, value->shape()[axis], length);
   }

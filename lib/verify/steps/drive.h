@@ -195,7 +195,7 @@ class Driver {
   // Returns the number of slots of the converted model's cache.
   int64_t SlotsOf(const ManifestCache& cache, const Plan& plan) const;
   // Returns how many rows a source's cache holds after `length` tokens.
-  int64_t RowsKept(const std::string& input, int64_t length) const;
+  int64_t RowsKept(const SourceCache& cache, int64_t length) const;
   // Cuts a growing cache that holds `end` tokens down to the past of the step, which may be
   // shorter. Returns why that is impossible, or empty.
   std::string Rewind(const ManifestCache& cache, const StepSpec& step, int64_t end,

@@ -46,9 +46,9 @@ std::string Driver::CheckAppended(const ManifestCache& cache, const StepSpec& st
                                    Part(b, static_cast<int>(axis), at, at + count).view());
   };
   if (cache.source.growing) {
-    const bool window = cache.source.kind == UpdateKind::kWindow ||
-                        cache.source.kind == UpdateKind::kFused ||
-                        cache.source.kind == UpdateKind::kShift;
+    const bool window =
+        cache.source.kind == UpdateKind::kWindow || cache.source.kind == UpdateKind::kFused ||
+        cache.source.kind == UpdateKind::kShift || cache.source.kind == UpdateKind::kSliding;
     if (rows != before + news && !(window && rows < before + news)) {
       return fmt::format("the source's {} holds {} rows after {} and {} new ones",
                          cache.source.output, rows, before, news);

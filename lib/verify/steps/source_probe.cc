@@ -357,6 +357,10 @@ class Prober {
 
   // Finds the windows of caches by steps whose past is longer and longer.
   void FindWindows() {
+    for (const ManifestCache& cache : relation_.caches) {
+      if (!cache.source.sliding) continue;
+      facts_.kept = std::max(facts_.kept.value_or(0), cache.source.sliding->slots());
+    }
     const int64_t tokens = stimulus_.fixed_tokens().value_or(1);
     for (int64_t past : {64, 1024, 8192}) {
       bool open = false;

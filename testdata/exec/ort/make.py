@@ -335,6 +335,41 @@ def rotary():
 
 
 @case
+def multimodal_rotary():
+    def embed(name, shape, width, sections, **attributes):
+        tokens = shape[-2] if len(shape) == 4 else shape[1]
+        ids = RNG.integers(0, 20, (3, shape[0], tokens)).astype(np.int64)
+        record("mrotary_" + name, "MRotaryEmbedding",
+               [normal(*shape), ids, normal(20, width), normal(20, width)], 1, MS,
+               mrope_section=sections, num_heads=2, **attributes)
+    embed("sections", (2, 3, 32), 8, [4, 2, 2])
+    embed("interleaved_sections", (2, 3, 32), 8, [4, 2, 2], mrope_layout=1)
+    embed("4d", (2, 2, 3, 16), 8, [2, 3, 3], mrope_layout=1)
+    embed("pairs", (1, 4, 32), 8, [3, 3, 2], interleaved=1)
+    embed("partial", (2, 3, 64), 8, [4, 2, 2], rotary_embedding_dim=16)
+
+
+@case
+def linear_attention_gates():
+    def gate(name, outputs, dtype=np.float32):
+        a, b = [(3 * normal(2, 3, 4)).astype(dtype) for _ in range(2)]
+        record("gate_" + name, "LinearAttentionGate",
+               [a, normal(4), -np.exp(normal(4))] + ([b] if outputs == 2 else []), outputs, MS)
+    gate("both", 2)
+    gate("decay", 1)
+
+
+@case
+def gated_norms():
+    def norm(name, shape, width, **attributes):
+        record("gated_norm_" + name, "GatedRMSNorm",
+               [normal(*shape), normal(width), normal(*shape)], 1, MS, **attributes)
+    norm("silu", (2, 3, 16), 8, activation="silu", epsilon=1e-3)
+    norm("sigmoid", (2, 3, 16), 16, activation="sigmoid", epsilon=1e-6)
+    norm("defaults", (2, 2, 8), 8)
+
+
+@case
 def gather_blocks():
     ids = np.array([[3, 0], [-1, 2]], np.int64)
     data = RNG.integers(0, 256, (5, 16)).astype(np.uint8)

@@ -18,7 +18,10 @@ std::vector<CacheMemory> MemoryOfCaches(const Inspection& inspection) {
   bool grows = false;
   int64_t growing = 0, fixed = 0;  // bytes: per token, and of whole buffers
   for (const CacheReport& cache : inspection.caches) {
-    if (!cache.bytes_per_token || cache.kind == UpdateKind::kWindow) return {};
+    if (!cache.bytes_per_token || cache.kind == UpdateKind::kWindow ||
+        cache.kind == UpdateKind::kSliding) {
+      return {};
+    }
     if (cache.growing) {
       grows = true;
       growing += *cache.bytes_per_token;

@@ -1,5 +1,5 @@
-// LayerNormalization, RMSNormalization, SimplifiedLayerNormalization and the Skip variants. A row
-// of float16 or bfloat16 is computed in float and rounded once.
+// LayerNormalization, RMSNormalization, SimplifiedLayerNormalization and their variants of
+// com.microsoft. A row of float16 or bfloat16 is computed in float and rounded once.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -232,6 +232,59 @@ absl::Status SkipNorm(KernelContext& context) {
   });
 }
 
+// GatedRMSNorm: X * scale / rms(X) * g, where g is z * sigmoid(z) or sigmoid(z) of the gate z. The
+// mean of squares is that of each group of C elements, the size of scale.
+absl::Status GatedShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 3));
+  const View &x = context.inputs[0], &scale = context.inputs[1], &gate = context.inputs[2];
+  if (gate.shape != x.shape || gate.type != x.type || scale.shape.size() != 1 ||
+      scale.shape[0] < 1 || x.shape.empty() || x.shape.back() % scale.shape[0] != 0) {
+    return Invalid(context, "scale or gate does not fit X");
+  }
+  SetSpec(context, 0, x.type, x.shape);
+  return absl::OkStatus();
+}
+
+template <typename S>
+void GatedNorm(KernelContext& context, bool silu) {
+  const View &x = context.inputs[0], &gate = context.inputs[2];
+  const S* scale = context.inputs[1].as<S>();
+  const int64_t width = context.inputs[1].shape[0];
+  const float epsilon = FloatAttribute(context, "epsilon", 1e-5f);
+  VisitFloat(x.type, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    for (int64_t row = 0; row < x.size(); row += width) {
+      float squares = 0;
+      for (int64_t i = row; i < row + width; ++i) {
+        const auto value = static_cast<float>(Widen(x.as<T>()[i]));
+        squares += value * value;
+      }
+      const float deviation = std::sqrt(squares / static_cast<float>(width) + epsilon);
+      for (int64_t i = row; i < row + width; ++i) {
+        const auto z = static_cast<float>(Widen(gate.as<T>()[i]));
+        const float open = 1 / (1 + std::exp(-z));
+        const float y = static_cast<float>(Widen(x.as<T>()[i])) / deviation *
+                        static_cast<float>(Widen(scale[i - row]));
+        context.outputs[0].as<T>()[i] =
+            Narrow<T>(static_cast<Compute<T>>(y * (silu ? z * open : open)));
+      }
+    }
+    return absl::OkStatus();
+  }).IgnoreError();
+}
+
+absl::Status GatedCompute(KernelContext& context) {
+  const std::string_view activation = StringAttribute(context, "activation", "silu");
+  const bool silu = activation == "silu" || activation == "swish";
+  if (!silu && activation != "sigmoid") {
+    return Invalid(context, fmt::format("activation \"{}\"", activation));
+  }
+  return VisitFloat(context.inputs[1].type, [&](auto tag) {
+    GatedNorm<typename decltype(tag)::Type>(context, silu);
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 
 absl::Span<const OpDef> NormOps() {
@@ -240,6 +293,7 @@ absl::Span<const OpDef> NormOps() {
       {"", "RMSNormalization", 23, NormShape, RmsNorm},
       {"", "SimplifiedLayerNormalization", 1, NormShape, RmsNorm},
       {"com.microsoft", "SimplifiedLayerNormalization", 1, NormShape, RmsNorm},
+      {"com.microsoft", "GatedRMSNorm", 1, GatedShape, GatedCompute},
       {"com.microsoft", "SkipLayerNormalization", 1, SkipShape<true>, SkipNorm<true>},
       {"com.microsoft", "SkipSimplifiedLayerNormalization", 1, SkipShape<false>, SkipNorm<false>},
   };

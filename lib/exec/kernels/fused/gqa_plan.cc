@@ -125,7 +125,7 @@ absl::Status ReadCaches(const KernelContext& context, GqaPlan* plan) {
   p.total = move::IndexAt(total, 0);
   p.M = std::max(p.total, p.P);
   p.prompt = p.S == p.total;
-  if (IntAttribute(context, "sliding_window_cache", 0) != 0) {
+  if (IntAttribute(context, "sliding_window_cache", 0) == 1) {
     p.window = IntAttribute(context, "local_window_size", -1);
     p.capacity = p.P;
     if (p.window <= 0 || p.capacity < p.window) {

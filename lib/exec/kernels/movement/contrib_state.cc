@@ -1,5 +1,5 @@
-// CausalConvWithState and LinearAttention of ONNX and com.microsoft: layers of hybrid decoders
-// whose state has a fixed size.
+// CausalConvWithState and LinearAttention of ONNX and com.microsoft, and LinearAttentionGate:
+// layers of hybrid decoders whose state has a fixed size.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -283,6 +283,49 @@ absl::Status LinearCompute(KernelContext& context) {
   });
 }
 
+// LinearAttentionGate: decay = decay_scale * softplus(a + dt_bias), beta = sigmoid(b), with a and b
+// [B, S, H] and one number per head, [H], in float32.
+enum GateInput { kDecayGate, kGateBias, kDecayScale, kRateGate };
+
+absl::Status GateShape(KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, 3));
+  const View& a = context.inputs[kDecayGate];
+  if (a.shape.size() != 3) return Invalid(context, "a must have rank 3");
+  for (const GateInput heads : {kGateBias, kDecayScale}) {
+    if (context.inputs[heads].type != onnx::TensorProto::FLOAT ||
+        context.inputs[heads].shape != Shape({a.shape[2]})) {
+      return Invalid(context, "dt_bias and decay_scale must be float32, one number per head");
+    }
+  }
+  SetSpec(context, 0, a.type, a.shape);
+  if (context.node.output_size() < 2) return absl::OkStatus();
+  if (!HasInput(context, kRateGate) || context.inputs[kRateGate].type != a.type ||
+      context.inputs[kRateGate].shape != a.shape) {
+    return Invalid(context, "b does not fit a");
+  }
+  SetSpec(context, 1, a.type, a.shape);
+  return absl::OkStatus();
+}
+
+absl::Status GateCompute(KernelContext& context) {
+  const View& a = context.inputs[kDecayGate];
+  const auto* bias = context.inputs[kGateBias].as<float>();
+  const auto* scale = context.inputs[kDecayScale].as<float>();
+  return VisitFloat(a.type, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    for (int64_t i = 0; i < a.size(); ++i) {
+      const int64_t head = i % a.shape[2];
+      const float x = static_cast<float>(Widen(a.as<T>()[i])) + bias[head];
+      const float softplus = std::max(x, 0.0F) + std::log1p(std::exp(-std::fabs(x)));
+      context.outputs[0].as<T>()[i] = Narrow<T>(static_cast<Compute<T>>(scale[head] * softplus));
+      if (!WantsOutput(context, 1)) continue;
+      const auto b = static_cast<float>(Widen(context.inputs[kRateGate].as<T>()[i]));
+      context.outputs[1].as<T>()[i] = Narrow<T>(static_cast<Compute<T>>(1 / (1 + std::exp(-b))));
+    }
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 
 absl::Span<const OpDef> StateOps() {
@@ -291,6 +334,7 @@ absl::Span<const OpDef> StateOps() {
       {"", "LinearAttention", 27, LinearShape, LinearCompute},
       {"com.microsoft", "CausalConvWithState", 1, CausalShape, CausalCompute},
       {"com.microsoft", "LinearAttention", 1, LinearShape, LinearCompute},
+      {"com.microsoft", "LinearAttentionGate", 1, GateShape, GateCompute},
   };
   return ops;
 }

@@ -139,18 +139,20 @@ void Lowering::Scope(NodeId n) {
   origins_.push_back({fmt::format("/kvlift/{}/", scope), graph_.NodeName(n)});
 }
 
-absl::Status Lowering::Finish(Normalised* result) {
+absl::Status Lowering::Finish(UnreadMasks unread, Normalised* result) {
   result->refusals.insert(result->refusals.end(), refusals_.begin(), refusals_.end());
   if (patch_.remove_nodes.empty()) return absl::OkStatus();
   result->origins.insert(result->origins.end(), origins_.begin(), origins_.end());
+  result->scores.insert(result->scores.end(), scores_.begin(), scores_.end());
+  result->sliding.insert(result->sliding.end(), sliding_.begin(), sliding_.end());
   patch_.drop_value_info = false;
   patch_.new_nodes = nodes_.TakeNodes();
   patch_.new_initializers = nodes_.TakeInitializers();
   KV_ASSIGN_OR_RETURN(result->model, Apply(graph_, patch_));
-  return DropMasks(result);
+  return NameMasks(unread, result);
 }
 
-absl::Status Lowering::DropMasks(Normalised* result) {
+absl::Status Lowering::NameMasks(UnreadMasks unread, Normalised* result) {
   if (ones_.empty()) return absl::OkStatus();
   KV_ASSIGN_OR_RETURN(const Graph after,
                       Graph::Build(std::make_shared<const onnx::ModelProto>(result->model)));
@@ -158,7 +160,7 @@ absl::Status Lowering::DropMasks(Normalised* result) {
   patch.drop_value_info = false;
   for (ValueId mask : ones_) {
     const std::string& name = graph_.name(mask);
-    if (!after.uses(after.Find(name)).empty()) {
+    if (unread == UnreadMasks::kKeep || !after.uses(after.Find(name)).empty()) {
       result->all_ones.push_back(name);
       continue;
     }

@@ -70,19 +70,27 @@ class Lowering {
   void Refuse(NodeId n, std::string text);
   // Adds the refusal KV206: no form of the operator is lowered.
   void Report(NodeId n, std::string text);
-  // Records that the lowering is equivalent only where all elements of the mask are 1.
+  // Records that the lowering is equivalent only where all elements of the mask, [B, P + S], are 1.
   void AllOnes(ValueId mask) { ones_.insert(mask); }
+  // Records that the source holds the newest rows of the past only, in such a buffer.
+  void HoldNewest(const std::string& past, const SlidingBuffer& buffer) {
+    sliding_.push_back({past, buffer});
+  }
+  // Records the exact scale and softcap of the attention that the nodes of this scope spell out.
+  void NoteScores(double scale, double softcap) {
+    scores_.push_back({origins_.back().prefix, scale, softcap});
+  }
   // Attributes the nodes that are added from here on to n, in findings and reports.
   void Scope(NodeId n);
-  // Applies the collected edits to result->model, and drops masks of ones that nothing reads.
-  absl::Status Finish(Normalised* result);
+  // Applies the collected edits to result->model, and names or drops masks of ones.
+  absl::Status Finish(UnreadMasks unread, Normalised* result);
 
  private:
   struct Places {
     std::string keys, rows;  // slots of the keys, int64 [T], and of the queries, int64 [S, 1]
   };
   Places PlacesOf(const std::string& past, const std::string& queries);
-  absl::Status DropMasks(Normalised* result);
+  absl::Status NameMasks(UnreadMasks unread, Normalised* result);
 
   const Graph& graph_;
   sym::Forms forms_;
@@ -90,6 +98,8 @@ class Lowering {
   Patch patch_;
   std::vector<Finding> refusals_;
   std::set<ValueId> ones_;
+  std::vector<SlidingRows> sliding_;
+  std::vector<SpelledScores> scores_;
   std::vector<Normalised::Origin> origins_;
   int number_ = 0;
 };

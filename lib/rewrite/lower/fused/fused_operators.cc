@@ -202,7 +202,7 @@ bool MayMatter(const onnx::NodeProto& node) {
 
 }  // namespace fused
 
-absl::Status LowerFused(Normalised* result) {
+absl::Status LowerFused(UnreadMasks unread, Normalised* result) {
   const auto& nodes = result->model.graph().node();
   if (std::none_of(nodes.begin(), nodes.end(), fused::MayMatter)) return absl::OkStatus();
   KV_ASSIGN_OR_RETURN(const Graph graph,
@@ -217,7 +217,7 @@ absl::Status LowerFused(Normalised* result) {
       continue;
     }
   }
-  return l.Finish(result);
+  return l.Finish(unread, result);
 }
 
 }  // namespace kvlift

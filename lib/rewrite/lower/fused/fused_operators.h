@@ -13,6 +13,6 @@ namespace kvlift {
 // domain by RMSNormalization, and an Einsum that is a batched matrix product by MatMul. Operators
 // with caches that are not lowered are in result->refusals (KV240, KV206). Source: ONNX
 // Attention-23, -24; the contrib operator texts of ONNX Runtime 1.31.
-absl::Status LowerFused(Normalised* result);
+absl::Status LowerFused(UnreadMasks unread, Normalised* result);
 
 }  // namespace kvlift

@@ -3,6 +3,9 @@
 // index is computed as it is. If the past grows, the index is P if all rows of the past are valid,
 // which follows from how the graph computes seqlens_k: from a mask of ones, or from shapes. Source:
 // the contrib operator text of ONNX Runtime 1.31.
+//
+// With sliding_window_cache the past is a buffer for the newest rows, and results are those of a
+// past with all rows, so the operator is lowered as if it had one.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,6 +15,7 @@
 #include "fmt/format.h"
 #include "rewrite/lower/fused/fused_lowering.h"
 #include "rewrite/lower/fused/lengths_given.h"
+#include "rewrite/lower/fused/sliding_buffer.h"
 #include "rewrite/lower/fused/stored_rows.h"
 
 namespace kvlift::fused {
@@ -37,6 +41,8 @@ enum GroupQueryInput {
   kKeyNorm
 };
 
+constexpr SlidingOperands kSliding = {{kPastKey, kPastValue}, {1, 2}, kScoreBias};
+
 struct Heads {
   int64_t q = 0, kv = 0, size = 0;
   bool packed = false;
@@ -57,8 +63,11 @@ Heads ReadHeads(Lowering& l, NodeId n) {
   return h;
 }
 
-// Returns true if past and present are one buffer: the past has a constant number of slots.
-bool IsBuffer(Lowering& l, NodeId n) { return l.Extent(n, kPastKey, 2) != 0; }
+// Returns true if past and present are one buffer that keeps all rows: the past has a constant
+// number of slots.
+bool IsBuffer(Lowering& l, NodeId n) {
+  return l.Extent(n, kPastKey, 2) != 0 && !HasSlidingBuffers(l.graph().node(n));
+}
 
 // Returns why the node is not lowered; empty if it is.
 std::string WhyNotGroupQuery(Lowering& l, NodeId n, const Heads& heads) {
@@ -83,10 +92,7 @@ std::string WhyNotGroupQuery(Lowering& l, NodeId n, const Heads& heads) {
                          : attribute.type() == onnx::AttributeProto::STRING
                              ? attribute.s().empty() || attribute.s() == "NONE"
                              : attribute.type() == onnx::AttributeProto::INT && attribute.i() <= 0;
-    if (name == "sliding_window_cache" && !neutral) {
-      return "needs a past that keeps its rows, found sliding_window_cache, with which the oldest "
-             "rows leave the buffer";
-    }
+    if (name == "sliding_window_cache" && attribute.i() == 1) continue;
     if (!neutral) return fmt::format("needs no {}", attribute.name());
   }
   // ONNX Runtime takes -1 for no window; what it does with 0 depends on its version.
@@ -133,7 +139,9 @@ std::string WhyNotGroupQuery(Lowering& l, NodeId n, const Heads& heads) {
                          heads.key.stored_size());
     }
   }
-  if (IsBuffer(l, n)) {
+  if (HasSlidingBuffers(node)) {
+    if (std::string why = WhyNotSliding(l, n, kSliding); !why.empty()) return why;
+  } else if (IsBuffer(l, n)) {
     if (l.has(n, kScoreBias)) return "needs no attention_bias beside a buffer of fixed capacity";
   } else if (l.Form(n, kPastKey).shape[2]->kind() != Kind::kDim) {
     return "needs a past whose number of rows is a constant or a symbol";
@@ -334,9 +342,11 @@ std::string AttendWithSink(Lowering& l, NodeId n, const Heads& h, const std::str
                                        {MakeAttribute("perm", std::vector<int64_t>{0, 1, 3, 2})});
   const double given = FloatAttribute(node, "scale", 0.0F);
   const double scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(h.size));
+  const double cap = FloatAttribute(node, "softcap", 0.0F);
+  l.NoteScores(scale, cap);
   std::string scores = nodes.Add("MatMul", {query, turned}, "product");
   scores = nodes.Add("Mul", {scores, number(scale)}, "scores");
-  if (const double cap = FloatAttribute(node, "softcap", 0.0F); cap != 0) {
+  if (cap != 0) {
     scores = nodes.Add("Tanh", {nodes.Add("Div", {scores, number(cap)}, "scores")}, "scores");
     scores = nodes.Add("Mul", {scores, number(cap)}, "scores");
   }
@@ -395,7 +405,8 @@ bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
   if (why.empty()) why = WhyNotGroupQuery(l, n, heads);
   const bool buffer = why.empty() && IsBuffer(l, n);
   if (why.empty() && !buffer) {
-    const LengthsGiven given = {n, kPastKey, kQuery, kSeqlens, kTotal};
+    LengthsGiven given = {n, kPastKey, kQuery, kSeqlens, kTotal, nullptr};
+    if (HasSlidingBuffers(node)) given.rows = PastLength(l, kSliding);
     why = WhyNotWholeLengths(l, given, &masks);
   }
   if (!why.empty()) {
@@ -405,6 +416,7 @@ bool LowerGroupQueryAttention(Lowering& l, NodeId n) {
   l.Scope(n);
   for (ValueId mask : masks) l.AllOnes(mask);
   DeclareHeadSize(l, n, heads);
+  if (HasSlidingBuffers(node)) DeclareAllRows(l, n, kSliding);
   Projections p = Split(l, n, heads);
   NormalizeHeads(l, n, &p);
   const std::string first = buffer ? FirstSlots(l, n) : std::string();

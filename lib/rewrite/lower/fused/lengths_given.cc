@@ -72,7 +72,8 @@ std::string WhyNotWholeLengths(Lowering& l, const LengthsGiven& given,
   const Expr count = Element(l, l.graph().inputs(n)[given.last]);
   const Expr total = OfOneSequence(l, Element(l, l.graph().inputs(n)[given.total]));
   if (count == nullptr || total == nullptr) return "needs lengths of known rank";
-  const Expr whole = pool.Add(l.Form(n, given.past).shape[2], l.Form(n, given.query).shape[1]);
+  const Expr rows = given.rows != nullptr ? given.rows : l.Form(n, given.past).shape[2];
+  const Expr whole = pool.Add(rows, l.Form(n, given.query).shape[1]);
   sym::Pool::Substitution s;
   const auto counts_masks = [&](Expr length) {
     for (Expr load : sym::OuterLoadsOf(length)) {

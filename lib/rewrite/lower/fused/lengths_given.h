@@ -15,6 +15,7 @@ namespace kvlift::fused {
 struct LengthsGiven {
   NodeId node = kNoNode;
   int past = 0, query = 0, last = 0, total = 0;
+  sym::Expr rows = nullptr;  // P; null: the rows that the past declares
 };
 
 // Returns why the last slots are not P + S - 1, or the longest length is not P + S, as the end of a

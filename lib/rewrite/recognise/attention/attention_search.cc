@@ -11,7 +11,11 @@ namespace kvlift {
 
 bool IsStateOperator(const Graph& graph, NodeId n) {
   const std::string& op = graph.node(n).op_type();
-  return op == "CausalConvWithState" || op == "LinearAttention";
+  return op == "CausalConvWithState" || op == "LinearAttention" || op == "GatedDeltaNet";
+}
+
+size_t StateOperandOf(const Graph& graph, NodeId n) {
+  return graph.node(n).op_type() == "GatedDeltaNet" ? 6 : 3;
 }
 
 namespace {

@@ -10,8 +10,11 @@ namespace kvlift {
 // may be projected from latent rows. An attention behind more products belongs to another layer.
 constexpr int kMaxProjections = 1;
 
-// Returns true for operators with a state of fixed size: CausalConvWithState, LinearAttention.
+// Returns true for operators with a state of fixed size: CausalConvWithState, LinearAttention,
+// GatedDeltaNet.
 bool IsStateOperator(const Graph& graph, NodeId n);
+// Returns which operand of such an operator is its state.
+size_t StateOperandOf(const Graph& graph, NodeId n);
 
 // Returns the softmax of the attention that reads `values` as keys or values, or the operator that
 // contains it. A softmax counts if it reads the product of the keys with another computed value, or
