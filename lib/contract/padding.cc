@@ -12,7 +12,8 @@ bool ExcludesPadding(const Manifest& manifest) {
 const Assumption* PaddingExcluded(const Assumptions& ledger) {
   const auto& all = ledger.all();
   const auto found = std::find_if(all.begin(), all.end(), [](const Assumption& a) {
-    return a.kind == AssumptionKind::kPadding && a.subject.empty();
+    return a.kind == AssumptionKind::kPadding && a.subject.empty() &&
+           a.source != AssumptionSource::kManifest;
   });
   return found == all.end() ? nullptr : &*found;
 }

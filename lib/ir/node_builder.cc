@@ -158,6 +158,11 @@ std::string NodeBuilder::Int64(int64_t value) {
   return Constant(MakeInt64Tensor("", {}, {value}), fmt::format("int_{}", value));
 }
 
+std::string NodeBuilder::Copy(onnx::TensorProto tensor, std::string_view role) {
+  tensor.clear_name();
+  return Constant(std::move(tensor), role);
+}
+
 std::string NodeBuilder::Bytes(const std::vector<int32_t>& values, std::string_view role) {
   onnx::TensorProto tensor;
   tensor.set_data_type(onnx::TensorProto::UINT8);

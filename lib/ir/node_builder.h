@@ -59,6 +59,7 @@ class NodeBuilder {
   std::string Int64(int64_t value);                        // scalar
   // A scalar of a float type, an integer type or bool; `value` is rounded to that type.
   std::string Scalar(double value, int32_t elem_type);
+  std::string Copy(onnx::TensorProto tensor, std::string_view role);  // any; its name is not kept
   std::string Bytes(const std::vector<int32_t>& values, std::string_view role);  // uint8 [n]
   // float32 of shape `dims`, row-major.
   std::string Floats(const std::vector<int64_t>& dims, const std::vector<float>& values,

@@ -243,6 +243,7 @@ class Pipeline {
       const std::string why = result_.reason;
       KV_RETURN_IF_ERROR(Test(after));
       JudgeTested(proving_.accept, open, &result_);
+      if (!open.empty()) StatePaddingOf(result_.tests->assumptions);
       if (refuted && result_.equality != ConversionVerdict::kDifferent) {
         result_.equality = ConversionVerdict::kDifferent;
         result_.reason = why;
@@ -270,7 +271,6 @@ class Pipeline {
     options.say = proving_.say;
     KV_ASSIGN_OR_RETURN(result_.tests,
                         Verify(source_, after, result_.conversion.manifest, options));
-    StatePaddingOf(result_.tests->assumptions);
     return absl::OkStatus();
   }
 

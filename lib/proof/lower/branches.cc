@@ -187,6 +187,20 @@ absl::Status Inline(const NodeProto& node, bool taken, Names* names, GraphProto*
   return absl::OkStatus();
 }
 
+// Returns true if both branches give nothing but constants of their own.
+bool GivesConstants(const NodeProto& node) {
+  for (const char* branch : {"then_branch", "else_branch"}) {
+    const onnx::AttributeProto* body = FindAttribute(node, branch);
+    if (body == nullptr) return false;
+    const auto& nodes = body->g().node();
+    if (std::any_of(nodes.begin(), nodes.end(),
+                    [](const NodeProto& inner) { return inner.op_type() != "Constant"; })) {
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 bool HasBranches(const ModelProto& model) {
@@ -225,6 +239,10 @@ absl::StatusOr<ModelProto> TakeBranches(const ModelProto& model, const Manifest&
       continue;
     }
     const std::optional<bool> taken = conditions.Of(node.input(0));
+    if (!taken && GivesConstants(node)) {  // a choice that its readers are proved with
+      *graph->add_node() = node;
+      continue;
+    }
     if (!taken) {
       return absl::UnimplementedError(
           fmt::format("which branch {} takes is not seen", node.output(0)));

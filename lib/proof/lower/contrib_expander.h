@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,6 +80,16 @@ class Expander {
   static bool HasKnownAttributes(const onnx::NodeProto& node);
   bool SharesBuffer(const onnx::NodeProto& node) const;
   bool GroupQuery(const onnx::NodeProto& node, Writer& w);
+
+  // Two constants, of which a value is one.
+  struct Choice {
+    std::string condition;  // true: `yes`
+    const onnx::TensorProto *yes = nullptr, *no = nullptr;
+  };
+  std::optional<Choice> ChoiceOf(std::string value) const;
+  void DropUnreadChoices();
+  std::string ChosenRows(const Choice& choice, const std::string& positions, Writer& w);
+
   bool HasSlidingPasts(const onnx::NodeProto& node) const;
   void GrowPasts(const onnx::NodeProto& node);
   void FindSlidingPasts();
@@ -92,6 +103,8 @@ class Expander {
   absl::flat_hash_map<std::string, const onnx::NodeProto*> producers_;
   absl::flat_hash_map<std::string, const onnx::TensorProto*> constants_;
   absl::flat_hash_map<std::string, int32_t> types_;
+  // The initializers that hold constants of branches.
+  absl::flat_hash_map<const onnx::TensorProto*, std::string> lifted_;
   // By result 0 of the node that reads it, and by whether it holds keys (0) or values (1).
   absl::flat_hash_map<std::pair<std::string, int>, const SlidingPast*> sliding_at_;
 };

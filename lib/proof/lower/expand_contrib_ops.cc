@@ -43,6 +43,8 @@ ExpandedModel Expander::Run() {
   graph().clear_node();
   for (const NodeProto& node : nodes) {
     if (node.output_size() > 0) producers_[node.output(0)] = &node;
+    if (node.op_type() != "If") continue;
+    for (const std::string& output : node.output()) producers_[output] = &node;
   }
   for (const NodeProto& node : nodes) {
     NoteElement(node);
@@ -51,6 +53,7 @@ ExpandedModel Expander::Run() {
     std::vector<NodeProto> own = done ? writer.Take() : std::vector<NodeProto>{node};
     for (NodeProto& part : own) *graph().add_node() = std::move(part);
   }
+  DropUnreadChoices();
   return std::move(plain_);
 }
 
@@ -276,20 +279,25 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
   }
   if (IntAttribute(node, "do_rotary", 0) != 0) {
     if (!Has(node, kCosines) || !Has(node, kCosines + 1)) return false;
+    const auto cosines = ChoiceOf(node.input(kCosines)), sines = ChoiceOf(node.input(kCosines + 1));
     const auto table = dims_.find(node.input(kCosines));
-    if (table == dims_.end() || table->second.size() != 2) return false;
+    const bool whole = table != dims_.end() && table->second.size() == 2;
+    if (cosines.has_value() != sines.has_value() || (!cosines && !whole)) return false;
+    const int64_t half = cosines ? cosines->yes->dims(1) : table->second[1];
     const int64_t named = IntAttribute(node, "rotary_embedding_dim", 0);
-    if (named != 0 && named != 2 * table->second[1]) return false;
+    if (named != 0 && named != 2 * half) return false;
     const bool given = Has(node, kPositions);
     const std::string positions = given    ? node.input(kPositions)
                                   : buffer ? slots
                                            : Positions(node.input(0), length, tokens, w);
     if (given) plain_.positions.push_back(positions);
+    std::vector<std::string> tables = {node.input(kCosines), node.input(kCosines + 1), positions};
+    if (cosines) tables = {ChosenRows(*cosines, positions, w), ChosenRows(*sines, positions, w)};
     for (std::string* x : {&query, &key}) {
-      NodeProto& turned = w.Node("RotaryEmbedding",
-                                 {*x, node.input(kCosines), node.input(kCosines + 1), positions});
-      const int64_t rotated = 2 * table->second[1];
-      if (rotated != width) SetInt(&turned, "rotary_embedding_dim", rotated);
+      std::vector<std::string> operands = {*x};
+      operands.insert(operands.end(), tables.begin(), tables.end());
+      NodeProto& turned = w.Node("RotaryEmbedding", std::move(operands));
+      if (2 * half != width) SetInt(&turned, "rotary_embedding_dim", 2 * half);
       if (const int64_t pairs = IntAttribute(node, "rotary_interleaved", 0); pairs != 0) {
         SetInt(&turned, "interleaved", pairs);
       }

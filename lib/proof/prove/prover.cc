@@ -23,6 +23,7 @@
 #include "proof/facts/nodes.h"
 #include "proof/facts/required_inputs.h"
 #include "proof/facts/unmet_conditions.h"
+#include "proof/graphs/constants.h"
 #include "proof/graphs/frozen_sizes.h"
 #include "proof/graphs/pair.h"
 #include "proof/lower/branches.h"
@@ -376,8 +377,9 @@ Proof ProveCase(const onnx::ModelProto& before, const onnx::ModelProto& after,
   const onnx::ModelProto& source = restricted == nullptr ? before : *restricted;
   const std::vector<SlidingPast> sliding = SlidingPastsOf(relation);
   for (const bool lengths : {true, false}) {
-    const ExpandedModel plain = ExpandContribOps(source, lengths, sliding),
-                        mine = ExpandContribOps(after, lengths, {});
+    ExpandedModel plain = ExpandContribOps(source, lengths, sliding),
+                  mine = ExpandContribOps(after, lengths, {});
+    ShareConstants(&plain.model, &mine.model);
     if (plain.grown.size() != sliding.size() && !lengths) {
       proof.not_tried =
           "the lengths of a GroupQueryAttention over sliding buffers are not shown to be P + S";

@@ -137,7 +137,7 @@ absl::Status ReadCaches(const KernelContext& context, GqaPlan* plan) {
     const int64_t keys = move::IndexAt(lengths, b) + 1;
     const int64_t past = p.prompt ? 0 : keys - p.S;
     if (keys < 0 || keys > p.M || past < 0 || past + p.S > p.M || (past > p.P && p.window == 0) ||
-        (by_position && keys > p.total)) {
+        (keys > past + p.S && p.window != 0) || (by_position && keys > p.total)) {
       return Invalid(context, fmt::format("seqlens_k[{}] = {} does not fit {} past and {} new "
                                           "tokens",
                                           b, keys - 1, p.P, p.S));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -72,6 +73,12 @@ class Lowering {
   void Report(NodeId n, std::string text);
   // Records that the lowering is equivalent only where all elements of the mask, [B, P + S], are 1.
   void AllOnes(ValueId mask) { ones_.insert(mask); }
+  // Returns the initializer that holds a tensor of a node's body.
+  const std::string& Lifted(const onnx::TensorProto& tensor) {
+    std::string& name = lifted_[&tensor];
+    if (name.empty()) name = nodes_.Copy(tensor, "table");
+    return name;
+  }
   // Records that the source holds the newest rows of the past only, in such a buffer.
   void HoldNewest(const std::string& past, const SlidingBuffer& buffer) {
     sliding_.push_back({past, buffer});
@@ -100,6 +107,7 @@ class Lowering {
   std::set<ValueId> ones_;
   std::vector<SlidingRows> sliding_;
   std::vector<SpelledScores> scores_;
+  std::map<const onnx::TensorProto*, std::string> lifted_;
   std::vector<Normalised::Origin> origins_;
   int number_ = 0;
 };

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "rewrite/lower/fused/chosen_tables.h"
 #include "rewrite/lower/fused/fused_lowering.h"
 #include "rewrite/lower/fused/lengths_given.h"
 #include "rewrite/lower/fused/sliding_buffer.h"
@@ -147,16 +148,17 @@ std::string WhyNotGroupQuery(Lowering& l, NodeId n, const Heads& heads) {
     return "needs a past whose number of rows is a constant or a symbol";
   }
   if (IntAttribute(node, "do_rotary", 0) != 0 &&
-      (!l.has(n, kCos) || !l.has(n, kSin) || l.Extent(n, kCos, 1) == 0)) {
+      (!l.has(n, kCos) || !l.has(n, kSin) || WidthOfTable(l, n, kCos) == 0 ||
+       ReadChosenTable(l, n, kCos).has_value() != ReadChosenTable(l, n, kSin).has_value())) {
     return "needs tables of cosines and sines of a constant width";
   }
   const int64_t rotated = IntAttribute(node, "rotary_embedding_dim", 0);
   if (IntAttribute(node, "do_rotary", 0) != 0 && rotated > 0 &&
-      rotated != 2 * l.Extent(n, kCos, 1)) {
+      rotated != 2 * WidthOfTable(l, n, kCos)) {
     return fmt::format(
         "needs a rotary_embedding_dim of 0 or {}, twice the width of its tables, "
         "found {}",
-        2 * l.Extent(n, kCos, 1), rotated);
+        2 * WidthOfTable(l, n, kCos), rotated);
   }
   if (l.has(n, kPositions) && l.Rank(n, kPositions) != 2) {
     return "needs position_ids of rank 2";
@@ -259,11 +261,17 @@ void Rotate(Lowering& l, NodeId n, const Heads& h, const std::string& first, Pro
   if (IntAttribute(node, "rotary_interleaved", 0) != 0) {
     attributes.push_back(MakeAttribute("interleaved", int64_t{1}));
   }
-  const int64_t rotated = 2 * l.Extent(n, kCos, 1);
+  const int64_t rotated = 2 * WidthOfTable(l, n, kCos);
   if (rotated != h.size) attributes.push_back(MakeAttribute("rotary_embedding_dim", rotated));
+  NodeBuilder::Inputs tables = {l.in(n, kCos), l.in(n, kSin), positions};
+  const auto cosines = ReadChosenTable(l, n, kCos), sines = ReadChosenTable(l, n, kSin);
+  if (cosines && sines) {
+    tables = {RowsOfChosenTable(l, *cosines, positions), RowsOfChosenTable(l, *sines, positions)};
+  }
   for (std::string* x : {&p->q, &p->k}) {
-    *x = l.nodes().Add("RotaryEmbedding", {*x, l.in(n, kCos), l.in(n, kSin), positions}, "rotated",
-                       attributes);
+    NodeBuilder::Inputs inputs = {*x};
+    inputs.insert(inputs.end(), tables.begin(), tables.end());
+    *x = l.nodes().Add("RotaryEmbedding", inputs, "rotated", attributes);
   }
 }
 

@@ -1,0 +1,99 @@
+// Tables of cosines and sines of a GroupQueryAttention that an If chooses between two constants.
+// What the operator reads of them are rows at the positions of its tokens: the rows of one constant
+// or of the other, as the If's condition says.
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "ir/graph.h"
+#include "proof/lower/contrib_expander.h"
+
+namespace kvlift::plain {
+
+using onnx::NodeProto;
+using onnx::TensorProto;
+
+namespace {
+
+// Returns the constant that is output `k` of a branch; null if the branch computes it.
+const TensorProto* BranchConstant(const NodeProto& node, const char* branch, int k) {
+  const onnx::AttributeProto* attribute = FindAttribute(node, branch);
+  if (attribute == nullptr || attribute->g().output_size() <= k) return nullptr;
+  const onnx::GraphProto& body = attribute->g();
+  for (const TensorProto& tensor : body.initializer()) {
+    if (tensor.name() == body.output(k).name()) return &tensor;
+  }
+  for (const NodeProto& made : body.node()) {
+    if (made.output_size() != 1 || made.output(0) != body.output(k).name()) continue;
+    const onnx::AttributeProto* value =
+        made.op_type() == "Constant" ? FindAttribute(made, "value") : nullptr;
+    return value == nullptr ? nullptr : &value->t();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+// Returns the two constants, [rows, columns] with the same number of columns, that the value is one
+// of; nothing if the value is made otherwise.
+std::optional<Expander::Choice> Expander::ChoiceOf(std::string value) const {
+  auto it = producers_.find(value);
+  while (it != producers_.end() && it->second->op_type() == "Identity") {
+    value = it->second->input(0);
+    it = producers_.find(value);
+  }
+  if (it == producers_.end() || it->second->op_type() != "If") return std::nullopt;
+  const NodeProto& node = *it->second;
+  for (int k = 0; k < node.output_size(); ++k) {
+    if (node.output(k) != value) continue;
+    const Choice choice = {node.input(0), BranchConstant(node, "then_branch", k),
+                           BranchConstant(node, "else_branch", k)};
+    if (choice.yes == nullptr || choice.no == nullptr || choice.yes->dims_size() != 2 ||
+        choice.no->dims_size() != 2 || choice.yes->dims(1) != choice.no->dims(1) ||
+        choice.yes->data_type() != choice.no->data_type()) {
+      return std::nullopt;
+    }
+    return choice;
+  }
+  return std::nullopt;
+}
+
+// Removes each If whose constants were lifted, unless something still reads what it chooses.
+void Expander::DropUnreadChoices() {
+  if (lifted_.empty()) return;
+  absl::flat_hash_set<std::string> read;
+  for (const onnx::ValueInfoProto& output : graph().output()) read.insert(output.name());
+  for (const NodeProto& node : graph().node())
+    read.insert(node.input().begin(), node.input().end());
+  auto& nodes = *graph().mutable_node();
+  const auto is_unread = [&](const NodeProto& node) {
+    return node.op_type() == "If" && ChoiceOf(node.output(0)) &&
+           std::none_of(node.output().begin(), node.output().end(),
+                        [&](const std::string& output) { return read.contains(output); });
+  };
+  nodes.erase(std::remove_if(nodes.begin(), nodes.end(), is_unread), nodes.end());
+}
+
+// Writes the rows at `positions`, [B, S], of the constant that is chosen. Each is read within its
+// own rows: the source fails where it reads others.
+std::string Expander::ChosenRows(const Choice& choice, const std::string& positions, Writer& w) {
+  const auto rows = [&](const TensorProto& tensor) {
+    auto [name, fresh] = lifted_.try_emplace(&tensor);
+    if (fresh) {
+      TensorProto* own = graph().add_initializer();
+      *own = tensor;
+      own->set_name(std::string(kExpandedPrefix) + "table_" + std::to_string(lifted_.size()));
+      name->second = own->name();
+    }
+    w.Node("Min", {positions, w.Ints({tensor.dims(0) - 1}, true)});
+    w.Node("Gather", {name->second, w.Name()});
+    return w.Name();
+  };
+  const std::string yes = rows(*choice.yes), no = rows(*choice.no);
+  w.Node("Where", {choice.condition, yes, no});
+  return w.Name();
+}
+
+}  // namespace kvlift::plain

@@ -1,0 +1,65 @@
+#include "rewrite/lower/fused/chosen_tables.h"
+
+#include <string_view>
+
+namespace kvlift::fused {
+namespace {
+
+// Returns the constant that a branch gives as output `k`; null if it gives another value.
+const onnx::TensorProto* ConstantOfBranch(const onnx::NodeProto& node, std::string_view branch,
+                                          int k) {
+  const onnx::AttributeProto* body = FindAttribute(node, branch);
+  if (body == nullptr || k >= body->g().output_size()) return nullptr;
+  const std::string& name = body->g().output(k).name();
+  for (const onnx::TensorProto& tensor : body->g().initializer()) {
+    if (tensor.name() == name) return &tensor;
+  }
+  for (const onnx::NodeProto& inner : body->g().node()) {
+    if (inner.op_type() != "Constant" || inner.output_size() != 1 || inner.output(0) != name) {
+      continue;
+    }
+    const onnx::AttributeProto* value = FindAttribute(inner, "value");
+    return value == nullptr ? nullptr : &value->t();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::optional<ChosenTable> ReadChosenTable(Lowering& l, NodeId n, size_t input) {
+  const Graph& graph = l.graph();
+  if (!l.has(n, input)) return std::nullopt;
+  const ValueId v = BehindIdentity(graph, graph.inputs(n)[input]);
+  const NodeId made = graph.producer(v);
+  if (made == kNoNode || !graph.Is(made, "If")) return std::nullopt;
+  const int k = graph.output_index(v);
+  const ChosenTable table = {l.in(made, 0), ConstantOfBranch(graph.node(made), "then_branch", k),
+                             ConstantOfBranch(graph.node(made), "else_branch", k)};
+  if (table.if_true == nullptr || table.if_false == nullptr) return std::nullopt;
+  for (const onnx::TensorProto* tensor : {table.if_true, table.if_false}) {
+    if (tensor->dims_size() != 2 || tensor->dims(0) < 1 || tensor->dims(1) != table.width() ||
+        tensor->data_type() != table.if_true->data_type()) {
+      return std::nullopt;
+    }
+  }
+  return table;
+}
+
+int64_t WidthOfTable(Lowering& l, NodeId n, size_t input) {
+  if (const int64_t width = l.Extent(n, input, 1); width != 0) return width;
+  const auto table = ReadChosenTable(l, n, input);
+  return table ? table->width() : 0;
+}
+
+std::string RowsOfChosenTable(Lowering& l, const ChosenTable& table, const std::string& positions) {
+  NodeBuilder& nodes = l.nodes();
+  const auto rows = [&](const onnx::TensorProto& tensor) {
+    const std::string at =
+        nodes.Add("Min", {positions, nodes.Int64(tensor.dims(0) - 1)}, "rows_of_table");
+    return nodes.Add("Gather", {l.Lifted(tensor), at}, "rows");
+  };
+  return nodes.Add("Where", {table.condition, rows(*table.if_true), rows(*table.if_false)},
+                   "chosen_rows");
+}
+
+}  // namespace kvlift::fused
