@@ -119,6 +119,36 @@ class LongRope(unittest.TestCase):
                     ops = {node.op_type for node in onnx.load(target).graph.node}
                     self.assertFalse(ops & {"If", "GroupQueryAttention"})
 
+    def test_a_condition_of_any_rank(self):
+        model = onnx.load(self.saved())
+        model.graph.initializer.append(numpy_helper.from_array(np.ones(4, np.int64), "ones"))
+        node = next(n for n in model.graph.node if n.op_type == "If")
+        at = list(model.graph.node).index(node)
+        model.graph.node.insert(at, helper.make_node("Reshape", [node.input[0], "ones"], ["rank4"]))
+        node.input[0] = "rank4"
+        path = os.path.join(self.folder, "source.onnx")
+        onnx.save(model, path)
+        target, manifest = self.converted(path)
+        self.drive(path, target, manifest)
+
+    def test_what_else_an_if_gives_and_what_stands_behind_it(self):
+        model = onnx.load(self.saved())
+        node = next(n for n in model.graph.node if n.op_type == "If")
+        for attribute in node.attribute:
+            if attribute.name.endswith("_branch"):
+                body, unused = attribute.g, f"{attribute.g.name}_unused"
+                tensor = numpy_helper.from_array(np.zeros(3, np.float32), unused)
+                body.node.append(helper.make_node("Constant", [], [unused], value=tensor))
+                body.output.insert(0, helper.make_tensor_value_info(unused, 1, [3]))
+        node.output.insert(0, "unused")
+        node.output[1] = "chosen_cos"
+        at = list(model.graph.node).index(node) + 1
+        model.graph.node.insert(at, helper.make_node("Identity", ["chosen_cos"], ["cos_cache"]))
+        path = os.path.join(self.folder, "source.onnx")
+        onnx.save(model, path)
+        target, manifest = self.converted(path)
+        self.drive(path, target, manifest)
+
     def test_another_choice_is_another_model(self):
         source = self.saved()
         target, _ = self.converted(source)

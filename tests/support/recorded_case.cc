@@ -135,4 +135,42 @@ std::string Compare(const Tensor& found, const Tensor& wanted, double absolute, 
   return "";
 }
 
+std::string RunRecorded(const onnx::ModelProto& model, Order order) {
+  onnx::ModelProto proto = model;
+  Feeds values;
+  auto* tensors = proto.mutable_graph()->mutable_initializer();
+  for (int i = tensors->size() - 1; i >= 0; --i) {
+    const onnx::TensorProto& tensor = tensors->Get(i);
+    bool fed = tensor.name().rfind("expected/", 0) == 0;
+    for (const auto& input : proto.graph().input()) fed = fed || input.name() == tensor.name();
+    if (!fed) continue;
+    auto value = Tensor::FromProto(tensor, "");
+    if (!value.ok()) return value.status().ToString();
+    values[tensor.name()] = *std::move(value);
+    tensors->DeleteSubrange(i, 1);
+  }
+  auto graph = Graph::Build(std::make_shared<onnx::ModelProto>(std::move(proto)));
+  if (!graph.ok()) return graph.status().ToString();
+  CompileOptions options;
+  options.order = order;
+  const auto program = Program::Compile(std::make_shared<Graph>(*std::move(graph)), options);
+  if (!program.ok()) return program.status().ToString();
+  const Graph& g = (*program)->graph();
+  Feeds feeds;
+  for (const ValueId v : g.graph_inputs()) feeds[g.name(v)] = values[g.name(v)];
+  Session session(*program);
+  Fetches fetches;
+  if (const absl::Status status = session.Step(feeds, &fetches); !status.ok()) {
+    return status.ToString();
+  }
+  for (const ValueId v : g.graph_outputs()) {
+    // Sums in another order.
+    constexpr double kSums = 2e-6;
+    const std::string& name = g.name(v);
+    const std::string problem = Compare(fetches[name], values["expected/" + name], kSums, true);
+    if (!problem.empty()) return fmt::format("output \"{}\": {}", name, problem);
+  }
+  return "";
+}
+
 }  // namespace kvlift::exec

@@ -60,20 +60,30 @@ std::optional<Expander::Choice> Expander::ChoiceOf(std::string value) const {
   return std::nullopt;
 }
 
-// Removes each If whose constants were lifted, unless something still reads what it chooses.
+// Removes each If, and each Identity behind one, that nothing reads, as after its constants were
+// lifted.
 void Expander::DropUnreadChoices() {
-  if (lifted_.empty()) return;
-  absl::flat_hash_set<std::string> read;
-  for (const onnx::ValueInfoProto& output : graph().output()) read.insert(output.name());
-  for (const NodeProto& node : graph().node())
-    read.insert(node.input().begin(), node.input().end());
   auto& nodes = *graph().mutable_node();
-  const auto is_unread = [&](const NodeProto& node) {
-    return node.op_type() == "If" && ChoiceOf(node.output(0)) &&
-           std::none_of(node.output().begin(), node.output().end(),
-                        [&](const std::string& output) { return read.contains(output); });
-  };
-  nodes.erase(std::remove_if(nodes.begin(), nodes.end(), is_unread), nodes.end());
+  absl::flat_hash_set<std::string> chosen;
+  for (const NodeProto& node : nodes) {
+    const bool is_choice =
+        node.op_type() == "If" || (node.op_type() == "Identity" && chosen.contains(node.input(0)));
+    if (is_choice) chosen.insert(node.output().begin(), node.output().end());
+  }
+  if (chosen.empty()) return;
+  for (int before = nodes.size() + 1; nodes.size() < before;) {
+    before = nodes.size();
+    absl::flat_hash_set<std::string> read;
+    for (const onnx::ValueInfoProto& output : graph().output()) read.insert(output.name());
+    for (const NodeProto& node : nodes) read.insert(node.input().begin(), node.input().end());
+    const auto is_unread = [&](const NodeProto& node) {
+      return std::all_of(node.output().begin(), node.output().end(),
+                         [&](const std::string& output) {
+                           return chosen.contains(output) && !read.contains(output);
+                         });
+    };
+    nodes.erase(std::remove_if(nodes.begin(), nodes.end(), is_unread), nodes.end());
+  }
 }
 
 // Writes the rows at `positions`, [B, S], of the constant that is chosen. Each is read within its
@@ -92,7 +102,8 @@ std::string Expander::ChosenRows(const Choice& choice, const std::string& positi
     return w.Name();
   };
   const std::string yes = rows(*choice.yes), no = rows(*choice.no);
-  w.Node("Where", {choice.condition, yes, no});
+  w.Node("Squeeze", {choice.condition});  // one element of any rank
+  w.Node("Where", {w.Name(), yes, no});
   return w.Name();
 }
 

@@ -111,7 +111,9 @@ class Sampler {
   }
 
   // Compares an output of both models. A difference stands only if it exceeds computed bounds.
+  // Sets doubtful_.
   Comparison Compared(const Pair& now, const ManifestOutput& output) {
+    doubtful_ = false;
     const std::string& name = NameInSource(output);
     const exec::View want = now.source.at(name).view(), got = now.converted.at(output.name).view();
     Comparison found = Compare(want, got, source_nodes_);
@@ -122,6 +124,7 @@ class Sampler {
     const auto again = bounded.StepSource(source_, plan_.steps[0], now.theirs, plan_.name, &theirs);
     const OracleRun mine = bounds_->Converted(now.mine, {}, now.converted, plan_.name);
     if (!again.ok() || theirs == nullptr || mine == nullptr) return found;
+    doubtful_ = theirs->doubtful.count(name) > 0 || mine->doubtful.count(output.name) > 0;
     const exec::Tensor slack = SumOfBounds(WithBound(want, theirs->BoundOf(name)),
                                            WithBound(got, mine->BoundOf(output.name)));
     return Compare(want, got, source_nodes_, slack.view());
@@ -151,6 +154,7 @@ class Sampler {
         example.text = fmt::format("sensitivity: {} differs once {} is changed: {}", output.name,
                                    what_, both.difference->text);
         result_.difference = std::move(example);
+        result_.undecided = doubtful_;
       }
     }
     return most;
@@ -306,6 +310,7 @@ class Sampler {
   Plan plan_;
   exec::Feeds source_feeds_, feeds_;
   Pair before_;
+  bool doubtful_ = false;  // rounding errors may change a decision behind the compared output
   std::string what_;
   Sensitivity result_;
 };

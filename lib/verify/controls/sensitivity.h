@@ -21,6 +21,8 @@ struct Sensitivity {
       without_effect;             // those whose change moves no output of the source at all
   std::vector<std::string> weak;  // those whose change moves outputs by less than the threshold
   std::optional<Counterexample> difference;  // where the two models react differently
+  // The oracle finds that rounding errors may change a decision behind `difference`.
+  bool undecided = false;
 };
 
 // Changes one slot of one sequence's cache, or one token, in the feeds of both models, for a sample

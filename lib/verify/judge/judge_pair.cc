@@ -345,7 +345,14 @@ void PairVerifier::RunSensitivity(const Driver& driver, ErrorBounds* bounds, Run
   if (facts_.grows) return;
   const Sensitivity s =
       SampleSensitivity(driver, bounds, source, converted, relation_, limits_, source_nodes_);
-  if (s.difference && !report_.counterexample) report_.counterexample = s.difference;
+  if (s.difference && s.undecided && HoldsWhole(report_.proof)) {
+    report_.assumptions.Add(
+        NotRun(AssumptionKind::kOther, "sensitivity",
+               fmt::format("not judged: rounding may change a decision that {} depends on",
+                           s.difference->output)));
+  } else if (s.difference && !report_.counterexample) {
+    report_.counterexample = s.difference;
+  }
   sensitivity_ = {
       {"sensitivity", fmt::format("{} of {} sampled slots and tokens change the outputs by "
                                   "more than the threshold, at least {:.3g} times as much",

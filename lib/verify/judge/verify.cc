@@ -16,6 +16,7 @@
 #include "verify/judge/verify_quantized.h"
 #include "verify/variants/drawn_weights.h"
 #include "verify/variants/lifted_types.h"
+#include "verify/variants/plain_experts.h"
 #include "verify/variants/quantized.h"
 #include "verify/variants/weight_places.h"
 
@@ -130,9 +131,11 @@ absl::StatusOr<VerifyReport> VerifyTypes(const Model& before, const Model& after
 absl::StatusOr<VerifyReport> VerifyPiece(const Model& before, const Model& after,
                                          const Manifest& relation, const VerifyOptions& options,
                                          const Proof* proof) {
-  if (!options.random_weights) return VerifyTypes(before, after, relation, options, proof);
+  KV_ASSIGN_OR_RETURN(const Model source, WithPlainExperts(before));
+  KV_ASSIGN_OR_RETURN(const Model result, WithPlainExperts(after));
+  if (!options.random_weights) return VerifyTypes(source, result, relation, options, proof);
   const DrawnWeights weights(*options.random_weights);
-  const auto drawn = weights.In(before, after);
+  const auto drawn = weights.In(source, result);
   if (!drawn.ok()) return CannotBeJudged("KV401", drawn.status());
   return VerifyTypes(drawn->first, drawn->second, relation, options, nullptr);
 }
@@ -198,7 +201,9 @@ absl::StatusOr<VerifyReport> RecordPlans(const Model& before, const Model& after
     part.proof = &proof;
     part.recorder = recorder;
     if (HasHalfTypes(*before.proto) && !HasQuantizedCaches(relation)) part.agreement = &weights;
-    report = VerifyAny(before, after, relation, plans, part);
+    KV_ASSIGN_OR_RETURN(const Model source, WithPlainExperts(before));
+    KV_ASSIGN_OR_RETURN(const Model result, WithPlainExperts(after));
+    report = VerifyAny(source, result, relation, plans, part);
     return absl::OkStatus();
   });
   if (status.ok()) return report;

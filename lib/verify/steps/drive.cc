@@ -150,7 +150,8 @@ exec::Tensor Driver::FirstPast(const Runner& source, const Plan& plan, const Man
 // Rows of a ring are rotated to the slots of their tokens.
 exec::Tensor Driver::FirstSlots(int32_t type, const Plan& plan, const ManifestCache& cache,
                                 const StepSpec& step) const {
-  const int64_t slots = SlotsOf(cache, plan), held = std::min(step.past[0], slots);
+  const int64_t slots = SlotsOf(cache, plan);
+  const int64_t held = std::min(cache.ring ? step.past[0] : step.longest(), slots);
   exec::Tensor value = exec::Tensor::Zeros(type, stimulus_.CacheShape(cache, step.batch(), slots));
   const bool all = plan.noise && !cache.source.growing;
   const int64_t first = cache.ring ? step.past[0] - (all ? slots : held) : 0;
@@ -283,7 +284,7 @@ CacheState Driver::Fresh(const Runner& converted, const Plan& plan, double ampli
       continue;
     }
     const int32_t type = converted.TypeOf(cache.input);
-    const int64_t slots = SlotsOf(cache, plan), noisy = std::min(step.past[0], slots);
+    const int64_t slots = SlotsOf(cache, plan), noisy = std::min(step.longest(), slots);
     exec::Tensor mine = InTargetOrder(FirstSlots(type, plan, cache, step).view(), cache);
     ++number;
     if (amplitude > 0 && (!plan.noise || cache.source.growing)) {

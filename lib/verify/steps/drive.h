@@ -104,7 +104,11 @@ struct Outcome {
   bool unsupported = false;  // `failed` is for want of a kernel, or of memory
   std::string unfed;         // why a step's values cannot be fed to an input; empty: they can
   std::string unjudged;      // where the source gives NaN and the converted model a number
-  std::optional<Counterexample> difference;     // the first one
+  std::optional<Counterexample> difference;  // the first one
+  // Why rounding alone may have made `difference`: the oracle finds that the output depends on a
+  // decision that rounding errors may change. Empty: the difference is a fault, or there is none.
+  std::string undecided;
+  bool unbounded = false;                       // the oracle has not run the step of `difference`
   std::map<std::string, OutputResult> outputs;  // the worst comparison, by output
   // First slots of the writes that changed a row, by cache id.
   std::map<std::string, std::set<int64_t>> written;
@@ -222,6 +226,7 @@ class Driver {
   static std::string Where(const std::string& plan, const StepSpec& step, int sequence);
   // Theirs returns an output of the source, of one group, with its bounds; Mine one of the
   // converted model.
+  static bool IsDoubtful(const Given& given, const std::string& output);
   static Bounded Theirs(const Given& given, size_t group, const std::string& output);
   static Bounded Mine(const Given& given, const std::string& output);
   // The distance of each cache element from the source's, by the converted model's input.

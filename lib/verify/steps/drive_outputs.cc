@@ -103,6 +103,13 @@ void Driver::Judge(const Given& given, const Bounded& want, const Bounded& got,
   ++(c.bitwise ? result.bitwise : c.fixed ? result.by_fixed_bound : result.by_bound);
   outcome->outputs[name].Merge(result);
   if (!c.difference || outcome->difference) return;
+  const std::vector<OracleRun>& runs = given.source.oracle;
+  outcome->unbounded = given.oracle == nullptr ||
+                       std::find(runs.begin(), runs.end(), nullptr) != runs.end() || runs.empty();
+  if (IsDoubtful(given, name)) {
+    outcome->undecided =
+        fmt::format("rounding may change a decision that {} at {} depends on", name, where);
+  }
   const Difference& d = *c.difference;
   outcome->difference = Counterexample{given.plan,
                                        given.step.number,
@@ -112,6 +119,18 @@ void Driver::Judge(const Given& given, const Bounded& want, const Bounded& got,
                                        d.after,
                                        fmt::format("{} differs first at {}, element [{}]: {}", name,
                                                    where, fmt::join(d.element, ", "), d.text)};
+}
+
+// Returns true if the oracle finds, in either model, that rounding errors may change a decision
+// that the output depends on.
+bool Driver::IsDoubtful(const Given& given, const std::string& output) {
+  const auto doubts = [&](const OracleStep* run) {
+    return run != nullptr && run->doubtful.count(output) > 0;
+  };
+  const std::vector<OracleRun>& theirs = given.source.oracle;
+  return doubts(given.oracle) ||
+         std::any_of(theirs.begin(), theirs.end(),
+                     [&](const OracleRun& run) { return doubts(run.get()); });
 }
 
 Bounded Driver::Theirs(const Given& given, size_t group, const std::string& output) {

@@ -134,6 +134,7 @@ void OracleBounds::Hold(const Side& side, const std::string& output, const Value
                         const exec::View& got, const std::string& where, OracleStep* step) {
   if (value.doubtful) {
     report_.doubtful.insert(output);
+    step->doubtful.insert(output);
     return;
   }
   const auto disagree = [&](int64_t i, double theirs, double ours, double bound) {

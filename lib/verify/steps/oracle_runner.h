@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,11 @@ namespace kvlift {
 struct OracleStep {
   // By output, doubles of the output's shape: how far an execution may be from the exact value.
   // Infinite: nothing is known of the element. An output has no entry if it holds integers, or if
-  // it depends on a decision that rounding errors may change (TopK, ArgMax, a comparison).
+  // it is in `doubtful`.
   exec::Fetches bounds;
+  // Outputs that depend on a decision that rounding errors may change (TopK, ArgMax, a comparison,
+  // an integer code of a quantiser).
+  std::set<std::string> doubtful;
 
   const exec::Tensor* BoundOf(const std::string& output) const;  // null if there is no entry
 };

@@ -40,6 +40,17 @@ void PlanRunner::Merge(const Outcome& outcome) {
   if (outcome.difference && !report_->counterexample) report_->counterexample = outcome.difference;
 }
 
+std::string PlanRunner::WhyUndecided(const Outcome& outcome) {
+  if (!proved_ || !outcome.difference) return "";
+  const std::string& output = outcome.difference->output;
+  if (!outcome.undecided.empty()) {
+    doubtful_.insert(output);
+    return outcome.undecided;
+  }
+  if (!outcome.unbounded || doubtful_.count(output) == 0) return "";
+  return fmt::format("rounding may change a decision that {} depends on", output);
+}
+
 PlanRunner::Tried PlanRunner::Try(const Driver& driver, const Plan& plan, Runner& source,
                                   Runner& converted) const {
   Tried tried;
@@ -93,17 +104,19 @@ void PlanRunner::RunExtra(Driver* driver, ErrorBounds* bounds, Plan* plan, Runne
     if (plan->skipped.empty()) {
       const Tried tried = TryExtra(driver, bounds, *plan, source, converted);
       const Outcome& outcome = tried.outcome;
-      if (tried.ran && outcome.unjudged.empty() && !outcome.unsupported) {
+      const std::string undecided = WhyUndecided(outcome);
+      if (tried.ran && outcome.unjudged.empty() && !outcome.unsupported && undecided.empty()) {
         return TakeExtra(*plan, tried);
       }
       if (why.empty()) {
         why = !tried.record.stopped.empty() ? WhyNotRun(tried.record)
               : !outcome.unfed.empty()      ? outcome.unfed
               : !outcome.unjudged.empty()   ? outcome.unjudged
+              : !undecided.empty()          ? undecided
                                             : outcome.failed;
       }
       // A plan that lacks a kernel or memory, or a number to compare with, shows no fault.
-      if (outcome.unsupported || !outcome.unjudged.empty()) break;
+      if (outcome.unsupported || !outcome.unjudged.empty() || !undecided.empty()) break;
     }
     if (next == shorter.size()) break;
     *plan = std::move(shorter[next++]);
@@ -163,6 +176,7 @@ void PlanRunner::Reach(const Plan& plan, int steps) {
 
 void PlanRunner::Run(Driver* driver, ErrorBounds* bounds, Runner& source, Runner& converted,
                      std::vector<Plan>* plans) {
+  std::string undecided;
   pace_->Begin("plan", plans->size());
   for (Plan& plan : *plans) {
     pace_->Next(plan.name);
@@ -187,6 +201,12 @@ void PlanRunner::Run(Driver* driver, ErrorBounds* bounds, Runner& source, Runner
     }
     if (!outcome.unfed.empty()) {
       AddResult(plan, "skipped", 0, outcome.unfed);
+      continue;
+    }
+    if (const std::string why = WhyUndecided(outcome); !why.empty()) {
+      AddResult(plan, "skipped", 0, why);
+      report_->assumptions.Add(NotRun(AssumptionKind::kOther, plan.name, "not judged: " + why));
+      if (undecided.empty()) undecided = why;
       continue;
     }
     // The source may give NaN for a padding token that sees no key.
@@ -225,6 +245,7 @@ void PlanRunner::Run(Driver* driver, ErrorBounds* bounds, Runner& source, Runner
     coverage.Add(plan, outcome);
     records.push_back(std::move(record));
   }
+  if (records.empty() && unjudged.empty()) unjudged = undecided;
 }
 
 }  // namespace kvlift

@@ -53,7 +53,7 @@ class PlanRunner {
   StepFeeds equal_start;  // a step that both models began with equal caches; empty: none was run
   std::string failure;    // why the converted model does not run; empty: it runs
   // Why the executor cannot run the converted model (no kernel, no memory), and where the source
-  // gives NaN for a number; empty: neither.
+  // gives NaN for a number, or why no plan could be judged; empty: neither.
   std::string unsupported, unjudged;
   // Where the source runs a step and does not append, though it appended in others; empty: nowhere,
   // or every fact of the proof holds.
@@ -83,12 +83,17 @@ class PlanRunner {
   void Reach(const Plan& plan, int steps);
   void AddResult(const Plan& plan, const std::string& status, int steps, std::string note);
   void Merge(const Outcome& outcome);
+  // Returns why rounding alone may have made the difference that was found: the oracle says so of
+  // this step, or it has not run this step and said so of the output in another. Empty: the
+  // difference counts, as always between models that are not proved equal, or there is none.
+  std::string WhyUndecided(const Outcome& outcome);
   bool failed() const { return !failure.empty() || !unsupported.empty(); }
 
   const bool proved_;
   VerifyReport* report_;
   Pace* pace_;
   const Follower* follower_;
+  std::set<std::string> doubtful_;  // outputs of which the oracle has said so
 };
 
 }  // namespace kvlift

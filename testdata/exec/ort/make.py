@@ -88,7 +88,9 @@ def record(name, op, inputs, outputs=1, domain="", opset=21, constants=(), keep=
             o, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape))
     for n, value in feeds.items():
         model.graph.initializer.append(numpy_helper.from_array(value, n))
-    onnx.save(model, os.path.join(HERE, name + ".onnx"))
+    path = os.path.join(HERE, name + ".onnx")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    onnx.save(model, path)
     print(name)
 
 
@@ -854,6 +856,53 @@ def contrib_movement():
     record("contrib_trilu", "Trilu", [normal(2, 4, 5), np.array(1, np.int64)], 1, MS, upper=0)
     record("contrib_pad", "Pad", [normal(2, 3), np.array([0, 1, 2, 0], np.int64),
                                   np.array([0.5], np.float32)], 1, MS)
+
+
+@case
+def experts():
+    """Mixtures of experts, which the executor has no kernels for: tests/verify/experts_test.cc."""
+    E, H, I, tokens = 4, 16, 16, (2, 3)
+
+    def routed():
+        return normal(*tokens, H), normal(tokens[0] * tokens[1], E)
+
+    def moe(name, fused=1, bias=True, **attributes):
+        weights = [normal(E, fused * I, H) / 4, normal(E, fused * I) if bias else None,
+                   normal(E, H, I) / 4, normal(E, H) if bias else None]
+        record("experts/moe_" + name, "MoE", [*routed(), *weights], 1, MS, constants=range(2, 6),
+               typed=np.float32, **{"k": 2, **attributes})
+
+    def qmoe(name, bits, block=0, zeros=False, bias=True, **attributes):
+        def coded(rows, columns):
+            blocks = columns // block if block else 1
+            scales = (RNG.random((E, rows, blocks)) + 1).astype(np.float32) / 2 ** bits
+            codes = RNG.integers(0, 256, (E, rows, columns * bits // 8)).astype(np.uint8)
+            shape = (E, rows, -(-blocks * bits // 8)) if block else (E, rows * bits // 8)
+            zero = RNG.integers(0, 256, shape).astype(np.uint8) if zeros else None
+            return codes, scales if block else scales[:, :, 0], zero
+        w1, s1, z1 = coded(2 * I, H)
+        w2, s2, z2 = coded(H, I)
+        biases = [normal(E, 2 * I), normal(E, H)] if bias else [None, None]
+        inputs = [*routed(), w1, s1, biases[0], w2, s2, biases[1], None, None, None, z1, z2]
+        if block:
+            attributes["block_size"] = block
+        record("experts/qmoe_" + name, "QMoE", inputs, 1, MS, constants=range(2, 13),
+               typed=np.float32, expert_weight_bits=bits, weights_prepacked=0, k=2,
+               activation_type="swiglu", swiglu_fusion=1, **attributes)
+
+    for activation in ("relu", "gelu", "silu", "identity"):
+        moe(activation, activation_type=activation, normalize_routing_weights=1)
+    moe("all_weights", activation_type="silu", normalize_routing_weights=0)
+    moe("one_expert", activation_type="silu", k=1)
+    swiglu = {"activation_type": "swiglu", "swiglu_fusion": 1, "activation_alpha": 1.702,
+              "activation_beta": 1.0, "normalize_routing_weights": 1}
+    moe("swiglu", 2, **swiglu)
+    moe("swiglu_limit", 2, bias=False, swiglu_limit=0.5, **swiglu)
+    qmoe("columns4", 4)
+    qmoe("columns8", 8, bias=False)
+    qmoe("blocks4", 4, 16, swiglu_limit=0.7, activation_beta=1.0)
+    qmoe("zeros4", 4, 16, zeros=True)
+    qmoe("column_zeros4", 4, zeros=True)
 
 
 if __name__ == "__main__":

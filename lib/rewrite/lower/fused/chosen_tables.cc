@@ -46,9 +46,8 @@ std::optional<ChosenTable> ReadChosenTable(Lowering& l, NodeId n, size_t input) 
 }
 
 int64_t WidthOfTable(Lowering& l, NodeId n, size_t input) {
-  if (const int64_t width = l.Extent(n, input, 1); width != 0) return width;
   const auto table = ReadChosenTable(l, n, input);
-  return table ? table->width() : 0;
+  return table ? table->width() : l.Extent(n, input, 1);
 }
 
 std::string RowsOfChosenTable(Lowering& l, const ChosenTable& table, const std::string& positions) {
@@ -58,7 +57,13 @@ std::string RowsOfChosenTable(Lowering& l, const ChosenTable& table, const std::
         nodes.Add("Min", {positions, nodes.Int64(tensor.dims(0) - 1)}, "rows_of_table");
     return nodes.Add("Gather", {l.Lifted(tensor), at}, "rows");
   };
-  return nodes.Add("Where", {table.condition, rows(*table.if_true), rows(*table.if_false)},
+  // An If takes a condition of one element and any rank; a Where broadcasts it.
+  const ValueId v = l.graph().Find(table.condition);
+  const auto shape = v == kNoValue ? std::nullopt : l.graph().type(v).shape;
+  const std::string condition = shape && shape->size() <= 1
+                                    ? table.condition
+                                    : nodes.Add("Squeeze", {table.condition}, "condition");
+  return nodes.Add("Where", {condition, rows(*table.if_true), rows(*table.if_false)},
                    "chosen_rows");
 }
 
