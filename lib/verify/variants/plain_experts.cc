@@ -22,25 +22,26 @@ namespace {
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-constexpr int64_t kLeastOpset = 15;  // the first with all operators that are used here
+constexpr int64_t kExpertsOpset = 15;  // the first with all operators that are used here
 
 // Where a layer of the experts has its operands; kNone where the operator has no such operand.
-struct Places {
+struct LayerPlaces {
   static constexpr int kNone = -1;
   int weights, scales, bias, zeros;
 };
-constexpr std::array<Places, 2> kPlain = {
-    {{2, Places::kNone, 3, Places::kNone}, {4, Places::kNone, 5, Places::kNone}}};
-constexpr std::array<Places, 2> kQuantized = {{{2, 3, 4, 11}, {5, 6, 7, 12}}};
+constexpr std::array<LayerPlaces, 2> kMoePlaces = {
+    {{2, LayerPlaces::kNone, 3, LayerPlaces::kNone},
+     {4, LayerPlaces::kNone, 5, LayerPlaces::kNone}}};
+constexpr std::array<LayerPlaces, 2> kQMoePlaces = {{{2, 3, 4, 11}, {5, 6, 7, 12}}};
 
 bool IsExperts(const NodeProto& node) {
   return node.domain() == "com.microsoft" && (node.op_type() == "MoE" || node.op_type() == "QMoE");
 }
 
 // Writes one operator.
-class Writer {
+class ExpertsWriter {
  public:
-  Writer(const Graph& graph, NodeId n, NodeBuilder* b)
+  ExpertsWriter(const Graph& graph, NodeId n, NodeBuilder* b)
       : graph_(graph),
         node_(graph.node(n)),
         n_(n),
@@ -95,7 +96,7 @@ class Writer {
   void Take() {
     for (NodeProto& node : b_.TakeNodes()) nodes_.push_back(std::move(node));
   }
-  const Places& At(int layer) const { return (quantized_ ? kQuantized : kPlain)[layer]; }
+  const LayerPlaces& At(int layer) const { return (quantized_ ? kQMoePlaces : kMoePlaces)[layer]; }
   static bool IsBits(int64_t bits) { return bits == 2 || bits == 4 || bits == 8; }
   int64_t BitsOf(int layer) const {
     return IntAttribute(node_, layer == 0 ? "fc1_expert_weight_bits" : "fc2_expert_weight_bits",
@@ -133,7 +134,7 @@ class Writer {
 
   // Returns the weights of a layer, [E, N, K], of the type of the tokens.
   std::string Weights(int layer) {
-    const Places& at = At(layer);
+    const LayerPlaces& at = At(layer);
     if (!quantized_) return Input(at.weights);
     const int64_t bits = BitsOf(layer), block = IntAttribute(node_, "block_size", 0);
     const std::string scales = Input(at.scales);
@@ -264,7 +265,7 @@ absl::StatusOr<Model> WithPlainExperts(const Model& model) {
   for (const NodeProto& node : model.proto->graph().node()) has_experts |= IsExperts(node);
   if (!has_experts) return model;
   KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(model.proto));
-  if (graph.opset() < kLeastOpset) return model;
+  if (graph.opset() < kExpertsOpset) return model;
   KV_ASSIGN_OR_RETURN(
       const std::shared_ptr<onnx::ModelProto> copy,
       WithOtherWeights(model.proto, nullptr,
@@ -274,7 +275,7 @@ absl::StatusOr<Model> WithPlainExperts(const Model& model) {
   NodeBuilder builder(graph);
   copy->mutable_graph()->clear_node();
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
-    Writer writer(graph, n, &builder);
+    ExpertsWriter writer(graph, n, &builder);
     if (!IsExperts(graph.node(n)) || !writer.IsKnown()) {
       *copy->mutable_graph()->add_node() = graph.node(n);
       continue;
