@@ -148,5 +148,47 @@ TEST(ShrinkSelfChecks, ASlotThatOnlyPoisonShows) {
   EXPECT_EQ(found.after_node, "Attention \"y4\"");
 }
 
+// A step of sequences of different lengths is replayed with the rows of each sequence in both
+// models, also where another sequence is shorter.
+TEST(ShrinkPlans, SequencesOfDifferentLengthsKeepTheirRows) {
+  constexpr char kSource[] = R"(<ir_version: 12, opset_import: ["" : 24]>
+g (float[B,S,4] x, float[B,1,P,4] past) => (float[B,S,4] y, float[B,1,T,4] now)
+<int64[1] axis = {1}>
+{
+  x4 = Unsqueeze (x, axis)
+  now = Concat <axis = 2> (past, x4)
+  y4 = Attention <is_causal = 1> (x4, x4, x4, , past, past)
+  y = Squeeze (y4, axis)
+})";
+  // The valid length of all sequences is that of the longest one.
+  const std::string wrong = With(Right(), "nonpad = Add (at, news)", R"(
+  lengths = Add (at, news)
+  longest = ReduceMax <keepdims = 0> (lengths)
+  sequences = Shape (at)
+  nonpad = Expand (longest, sequences))");
+  Manifest relation =
+      RelationOf({{"past", "now", "BNSD", UpdateKind::kConcat, true}}, {"x"}, {"y"});
+  AddControl(&relation);
+  const VerifyReport report = VerdictOn(kSource, wrong, relation);
+  ASSERT_EQ(report.verdict, VerdictKind::kDifferent) << Summary(report);
+  ASSERT_TRUE(report.counterexample.has_value()) << Summary(report);
+  const Counterexample& found = *report.counterexample;
+  EXPECT_EQ(found.plan, "ragged");
+  EXPECT_NE(found.smallest, "");
+  ASSERT_GT(found.past.size(), 1);
+  ASSERT_EQ(found.before_steps.size(), found.past.size());
+  ASSERT_EQ(found.after_steps.size(), 1);
+  const exec::Tensor& buffer = found.after_steps[0].feeds.at("past");
+  for (size_t b = 0; b < found.past.size(); ++b) {
+    const exec::Tensor& rows = found.before_steps[b].feeds.at("past");
+    ASSERT_EQ(rows.shape()[2], found.past[b]);
+    for (int64_t i = 0; i < rows.size(); ++i) {
+      const int64_t at = static_cast<int64_t>(b) * buffer.shape()[2] * 4 + i;
+      EXPECT_EQ(exec::ElementAsDouble(buffer.view(), at), exec::ElementAsDouble(rows.view(), i))
+          << "sequence " << b << ", element " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvlift
