@@ -160,12 +160,21 @@ g (float[B,S,4] x, float[B,1,P,4] past) => (float[B,S,4] y, float[B,1,T,4] now)
   y4 = Attention <is_causal = 1> (x4, x4, x4, , past, past)
   y = Squeeze (y4, axis)
 })";
-  // The valid length of all sequences is that of the longest one.
+  // The valid length of the first sequence is no smaller than that of the second one.
   const std::string wrong = With(Right(), "nonpad = Add (at, news)", R"(
   lengths = Add (at, news)
-  longest = ReduceMax <keepdims = 0> (lengths)
   sequences = Shape (at)
-  nonpad = Expand (longest, sequences))");
+  numbers = Sub (sequences, axis)
+  second = Min (numbers, axis)
+  other = Gather (lengths, second)
+  largest = Max (lengths, other)
+  zero = Sub (axis, axis)
+  size = Squeeze (sequences)
+  start = Squeeze (zero)
+  step = Squeeze (axis)
+  places_of_sequences = Range (start, size, step)
+  is_first = Equal (places_of_sequences, zero)
+  nonpad = Where (is_first, largest, lengths))");
   Manifest relation =
       RelationOf({{"past", "now", "BNSD", UpdateKind::kConcat, true}}, {"x"}, {"y"});
   AddControl(&relation);
