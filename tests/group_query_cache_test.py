@@ -13,8 +13,8 @@ import unittest
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 
+from support.cases import session
 from support.recorded import MODELS, steps_of
 from support.tool import done, tool
 
@@ -24,13 +24,6 @@ from gqa_caches import in_few_bits  # noqa: E402
 SOURCE = "llama_genai_gqa"
 SLOTS, SIZE, HEADS = 40, 16, 2
 STEPS = (6, 1, 1, 5, 1, 1, 7, 1)
-
-
-def session(path):
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    return ort.InferenceSession(path, options, ["CPUExecutionProvider"])
 
 
 class Source:

@@ -14,8 +14,8 @@ import unittest
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 
+from support.cases import session
 from support.recorded import MODELS, steps_of
 from support.tool import done, tool
 
@@ -31,13 +31,6 @@ def rows_held(tokens, slots):
     """How many of the newest tokens a buffer holds, by the operator's text."""
     dropped = slots - WINDOW + 1
     return tokens if tokens <= slots else tokens - dropped * -(-(tokens - slots) // dropped)
-
-
-def session(path):
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    return ort.InferenceSession(path, options, ["CPUExecutionProvider"])
 
 
 class SlidingBuffers(unittest.TestCase):

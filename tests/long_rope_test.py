@@ -11,9 +11,9 @@ import unittest
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import helper, numpy_helper
 
+from support.cases import session
 from support.recorded import MODELS
 from support.tool import done, tool
 
@@ -57,13 +57,6 @@ def choose(model, inside=False, rows=(SHORT, 64)):
     del graph.node[:]
     graph.node.extend(nodes + kept)
     return model
-
-
-def session(path):
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    return ort.InferenceSession(path, options, ["CPUExecutionProvider"])
 
 
 class LongRope(unittest.TestCase):

@@ -7,6 +7,7 @@
 #include "base/escape.h"
 #include "base/status.h"
 #include "fmt/format.h"
+#include "ir/graph.h"
 
 namespace kvlift {
 namespace {
@@ -128,6 +129,24 @@ absl::Status RenameValues(const absl::flat_hash_map<std::string, std::string>& n
     for (auto& output : *body.mutable_output()) rename_free(output.mutable_name());
   }
   return absl::OkStatus();
+}
+
+const onnx::TensorProto* ConstantOfBranch(const onnx::NodeProto& node, std::string_view branch,
+                                          int k) {
+  const onnx::AttributeProto* body = FindAttribute(node, branch);
+  if (body == nullptr || k >= body->g().output_size()) return nullptr;
+  const std::string& name = body->g().output(k).name();
+  for (const onnx::TensorProto& tensor : body->g().initializer()) {
+    if (tensor.name() == name) return &tensor;
+  }
+  for (const onnx::NodeProto& inner : body->g().node()) {
+    if (inner.op_type() != "Constant" || inner.output_size() != 1 || inner.output(0) != name) {
+      continue;
+    }
+    const onnx::AttributeProto* value = FindAttribute(inner, "value");
+    return value == nullptr ? nullptr : &value->t();
+  }
+  return nullptr;
 }
 
 }  // namespace kvlift

@@ -42,4 +42,10 @@ int SubgraphDepth(const onnx::ModelProto& model);
 absl::Status RenameValues(const absl::flat_hash_map<std::string, std::string>& names,
                           onnx::NodeProto* node);
 
+// Returns the constant that a branch of an If gives as output k: an initialiser of the branch, or
+// the tensor of a Constant node. branch: "then_branch" or "else_branch". Null if the branch gives
+// another value. The tensor is the node's.
+const onnx::TensorProto* ConstantOfBranch(const onnx::NodeProto& node, std::string_view branch,
+                                          int k);
+
 }  // namespace kvlift

@@ -3,38 +3,16 @@
 // or of the other, as the If's condition says.
 #include <algorithm>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "ir/graph.h"
+#include "ir/subgraphs.h"
 #include "proof/lower/contrib_expander.h"
 
 namespace kvlift::plain {
 
 using onnx::NodeProto;
 using onnx::TensorProto;
-
-namespace {
-
-// Returns the constant that is output `k` of a branch; null if the branch computes it.
-const TensorProto* BranchConstant(const NodeProto& node, const char* branch, int k) {
-  const onnx::AttributeProto* attribute = FindAttribute(node, branch);
-  if (attribute == nullptr || attribute->g().output_size() <= k) return nullptr;
-  const onnx::GraphProto& body = attribute->g();
-  for (const TensorProto& tensor : body.initializer()) {
-    if (tensor.name() == body.output(k).name()) return &tensor;
-  }
-  for (const NodeProto& made : body.node()) {
-    if (made.output_size() != 1 || made.output(0) != body.output(k).name()) continue;
-    const onnx::AttributeProto* value =
-        made.op_type() == "Constant" ? FindAttribute(made, "value") : nullptr;
-    return value == nullptr ? nullptr : &value->t();
-  }
-  return nullptr;
-}
-
-}  // namespace
 
 // Returns the two constants, [rows, columns] with the same number of columns, that the value is one
 // of; nothing if the value is made otherwise.
@@ -48,8 +26,8 @@ std::optional<Expander::Choice> Expander::ChoiceOf(std::string value) const {
   const NodeProto& node = *it->second;
   for (int k = 0; k < node.output_size(); ++k) {
     if (node.output(k) != value) continue;
-    const Choice choice = {node.input(0), BranchConstant(node, "then_branch", k),
-                           BranchConstant(node, "else_branch", k)};
+    const Choice choice = {node.input(0), ConstantOfBranch(node, "then_branch", k),
+                           ConstantOfBranch(node, "else_branch", k)};
     if (choice.yes == nullptr || choice.no == nullptr || choice.yes->dims_size() != 2 ||
         choice.no->dims_size() != 2 || choice.yes->dims(1) != choice.no->dims(1) ||
         choice.yes->data_type() != choice.no->data_type()) {

@@ -51,7 +51,7 @@ bool IsOtherType(const Graph& graph, const std::string& input, const std::string
 }
 
 // Returns the sliding buffer that a graph input is: the past of a GroupQueryAttention with
-// sliding_window_cache. nullopt if it is none. axis: of its rows.
+// sliding_window_cache. Returns nullopt for other graph inputs. `axis` is the axis of the rows.
 std::optional<SlidingBuffer> SlidingBufferOf(const Graph& graph, ValueId past, int64_t axis) {
   constexpr int kPastKey = 3, kPastValue = 4;
   for (const Use& use : LiveUses(graph, LiveNodes(graph), past)) {

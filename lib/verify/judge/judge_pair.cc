@@ -346,10 +346,8 @@ void PairVerifier::RunSensitivity(const Driver& driver, ErrorBounds* bounds, Run
   const Sensitivity s =
       SampleSensitivity(driver, bounds, source, converted, relation_, limits_, source_nodes_);
   if (s.difference && s.undecided && HoldsWhole(report_.proof)) {
-    report_.assumptions.Add(
-        NotRun(AssumptionKind::kOther, "sensitivity",
-               fmt::format("not judged: rounding may change a decision that {} depends on",
-                           s.difference->output)));
+    report_.assumptions.Add(NotRun(AssumptionKind::kOther, "sensitivity",
+                                   "not judged: " + RoundingMayDecide(s.difference->output)));
   } else if (s.difference && !report_.counterexample) {
     report_.counterexample = s.difference;
   }

@@ -71,13 +71,6 @@ void AddOutput(const std::string& name, int32_t type, onnx::GraphProto* graph) {
   output->mutable_type()->mutable_tensor_type()->set_elem_type(type);
 }
 
-absl::StatusOr<std::shared_ptr<onnx::ModelProto>> CopyOf(const Model& model) {
-  return WithOtherWeights(model.proto, nullptr,
-                          [](const TensorProto&) -> absl::StatusOr<std::optional<TensorProto>> {
-                            return std::nullopt;
-                          });
-}
-
 Model With(Model model, std::shared_ptr<const onnx::ModelProto> proto) {
   model.proto = std::move(proto);
   model.digest = nullptr;
@@ -149,7 +142,7 @@ Decisions::Decisions(const Graph& before, const Graph& after) {
 }
 
 absl::StatusOr<Model> Decisions::WithDecisionsAsOutputs(const Model& model) const {
-  KV_ASSIGN_OR_RETURN(const std::shared_ptr<onnx::ModelProto> proto, CopyOf(model));
+  KV_ASSIGN_OR_RETURN(const std::shared_ptr<onnx::ModelProto> proto, WithSameWeights(model.proto));
   for (const Decision& decision : all_) {
     AddOutput(decision.value, decision.type, proto->mutable_graph());
   }
@@ -157,7 +150,7 @@ absl::StatusOr<Model> Decisions::WithDecisionsAsOutputs(const Model& model) cons
 }
 
 absl::StatusOr<Model> Decisions::Following(const Model& model) const {
-  KV_ASSIGN_OR_RETURN(const std::shared_ptr<onnx::ModelProto> proto, CopyOf(model));
+  KV_ASSIGN_OR_RETURN(const std::shared_ptr<onnx::ModelProto> proto, WithSameWeights(model.proto));
   onnx::GraphProto& graph = *proto->mutable_graph();
   absl::flat_hash_map<std::string, const Decision*> by_value;
   for (const Decision& decision : all_) by_value[decision.value] = &decision;

@@ -106,7 +106,8 @@ struct Outcome {
   std::string unjudged;      // where the source gives NaN and the converted model a number
   std::optional<Counterexample> difference;  // the first one
   // Why rounding alone may have made `difference`: the oracle finds that the output depends on a
-  // decision that rounding errors may change. Empty: the difference is a fault, or there is none.
+  // decision that rounding errors may change. It is empty if the difference is a fault or if
+  // the models do not differ.
   std::string undecided;
   bool unbounded = false;                       // the oracle has not run the step of `difference`
   std::map<std::string, OutputResult> outputs;  // the worst comparison, by output

@@ -107,8 +107,7 @@ void Driver::Judge(const Given& given, const Bounded& want, const Bounded& got,
   outcome->unbounded = given.oracle == nullptr ||
                        std::find(runs.begin(), runs.end(), nullptr) != runs.end() || runs.empty();
   if (IsDoubtful(given, name)) {
-    outcome->undecided =
-        fmt::format("rounding may change a decision that {} at {} depends on", name, where);
+    outcome->undecided = RoundingMayDecide(fmt::format("{} at {}", name, where));
   }
   const Difference& d = *c.difference;
   outcome->difference = Counterexample{given.plan,

@@ -60,6 +60,10 @@ const exec::Tensor* OracleStep::BoundOf(const std::string& output) const {
   return it == bounds.end() ? nullptr : &it->second;
 }
 
+std::string RoundingMayDecide(std::string_view what) {
+  return fmt::format("rounding may change a decision that {} depends on", what);
+}
+
 OracleBounds::OracleBounds(const Model& before, const Model& after, bool full, double deviations)
     : deviations_(deviations), left_(full ? kFullWork : kQuickWork) {
   source_.name = "source";

@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "exec/session/session.h"
@@ -34,6 +35,10 @@ struct OracleStep {
   const exec::Tensor* BoundOf(const std::string& output) const;  // null if there is no entry
 };
 using OracleRun = std::shared_ptr<const OracleStep>;  // null: no bounds are known of the step
+
+// Returns why a difference of an output in OracleStep::doubtful is not judged. what: the output,
+// and where it was seen.
+std::string RoundingMayDecide(std::string_view what);
 
 // Computes how far rounding errors may move the outputs of a step.
 class ErrorBounds {

@@ -48,7 +48,7 @@ std::string PlanRunner::WhyUndecided(const Outcome& outcome) {
     return outcome.undecided;
   }
   if (!outcome.unbounded || doubtful_.count(output) == 0) return "";
-  return fmt::format("rounding may change a decision that {} depends on", output);
+  return RoundingMayDecide(output);
 }
 
 PlanRunner::Tried PlanRunner::Try(const Driver& driver, const Plan& plan, Runner& source,

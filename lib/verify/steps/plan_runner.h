@@ -84,8 +84,9 @@ class PlanRunner {
   void AddResult(const Plan& plan, const std::string& status, int steps, std::string note);
   void Merge(const Outcome& outcome);
   // Returns why rounding alone may have made the difference that was found: the oracle says so of
-  // this step, or it has not run this step and said so of the output in another. Empty: the
-  // difference counts, as always between models that are not proved equal, or there is none.
+  // this step, or it has not run this step and said so of the output in another. Returns an empty
+  // text if the difference counts, as it always does between models that are not proved equal, and
+  // if the models do not differ.
   std::string WhyUndecided(const Outcome& outcome);
   bool failed() const { return !failure.empty() || !unsupported.empty(); }
 

@@ -44,6 +44,15 @@ absl::StatusOr<std::shared_ptr<onnx::ModelProto>> WithOtherWeights(
   return copy;
 }
 
+absl::StatusOr<std::shared_ptr<onnx::ModelProto>> WithSameWeights(
+    const std::shared_ptr<const onnx::ModelProto>& model) {
+  return WithOtherWeights(
+      model, nullptr,
+      [](const onnx::TensorProto&) -> absl::StatusOr<std::optional<onnx::TensorProto>> {
+        return std::nullopt;
+      });
+}
+
 std::shared_ptr<const SpanSource> SourceOf(std::string bytes) {
   auto owner = std::make_shared<const std::string>(std::move(bytes));
   SpanSource::Content content;

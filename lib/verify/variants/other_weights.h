@@ -22,6 +22,10 @@ absl::StatusOr<std::shared_ptr<onnx::ModelProto>> WithOtherWeights(
     const std::shared_ptr<const onnx::ModelProto>& model, std::shared_ptr<const void> owner,
     const OtherWeight& other);
 
+// Returns a copy that shares all initialisers and keeps `model` alive.
+absl::StatusOr<std::shared_ptr<onnx::ModelProto>> WithSameWeights(
+    const std::shared_ptr<const onnx::ModelProto>& model);
+
 // Registers bytes in memory as a source that tensors can refer to (ir/spans.h).
 std::shared_ptr<const SpanSource> SourceOf(std::string bytes);
 // Returns a tensor with the name and dims of `like` and this element type, whose data is all bytes

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -266,12 +265,7 @@ absl::StatusOr<Model> WithPlainExperts(const Model& model) {
   if (!has_experts) return model;
   KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(model.proto));
   if (graph.opset() < kExpertsOpset) return model;
-  KV_ASSIGN_OR_RETURN(
-      const std::shared_ptr<onnx::ModelProto> copy,
-      WithOtherWeights(model.proto, nullptr,
-                       [](const TensorProto&) -> absl::StatusOr<std::optional<TensorProto>> {
-                         return std::nullopt;
-                       }));
+  KV_ASSIGN_OR_RETURN(const std::shared_ptr<onnx::ModelProto> copy, WithSameWeights(model.proto));
   NodeBuilder builder(graph);
   copy->mutable_graph()->clear_node();
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {

@@ -1,30 +1,8 @@
 #include "rewrite/lower/fused/chosen_tables.h"
 
-#include <string_view>
+#include "ir/subgraphs.h"
 
 namespace kvlift::fused {
-namespace {
-
-// Returns the constant that a branch gives as output `k`; null if it gives another value.
-const onnx::TensorProto* ConstantOfBranch(const onnx::NodeProto& node, std::string_view branch,
-                                          int k) {
-  const onnx::AttributeProto* body = FindAttribute(node, branch);
-  if (body == nullptr || k >= body->g().output_size()) return nullptr;
-  const std::string& name = body->g().output(k).name();
-  for (const onnx::TensorProto& tensor : body->g().initializer()) {
-    if (tensor.name() == name) return &tensor;
-  }
-  for (const onnx::NodeProto& inner : body->g().node()) {
-    if (inner.op_type() != "Constant" || inner.output_size() != 1 || inner.output(0) != name) {
-      continue;
-    }
-    const onnx::AttributeProto* value = FindAttribute(inner, "value");
-    return value == nullptr ? nullptr : &value->t();
-  }
-  return nullptr;
-}
-
-}  // namespace
 
 std::optional<ChosenTable> ReadChosenTable(Lowering& l, NodeId n, size_t input) {
   const Graph& graph = l.graph();
