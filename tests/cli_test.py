@@ -249,8 +249,8 @@ class Convert(Case):
     def test_a_start_that_is_a_conditional_is_in_parentheses(self):
         (self.dir / "m.onnxtxt").write_text(text_of_case("fixed_buffer_place_from_the_end"))
         run = self.run_ok("convert", self.dir / "m.onnxtxt", "-o", self.out)
-        self.assertIn("KV301  0 <= (start[] < 0 ? start[] + 8 : start[]) and "
-                      "(start[] < 0 ? start[] + 8 : start[]) + new tokens <= capacity",
+        self.assertIn("KV301  0 <= (start < 0 ? start + 8 : start) and "
+                      "(start < 0 ? start + 8 : start) + new tokens <= capacity",
                       run.stdout.decode())
 
     def test_writes_model_and_manifest(self):

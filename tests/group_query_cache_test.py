@@ -11,15 +11,18 @@ import sys
 import tempfile
 import unittest
 
+import ml_dtypes
 import numpy as np
 import onnx
+import onnx.utils
+from onnx.reference import ReferenceEvaluator
 
 from support.cases import session
 from support.recorded import MODELS, steps_of
 from support.tool import done, tool
 
 sys.path.insert(0, os.path.join(os.environ["KVLIFT_ROOT"], "testdata", "export"))
-from gqa_caches import in_few_bits  # noqa: E402
+from gqa_caches import TYPES, in_few_bits  # noqa: E402
 
 SOURCE = "llama_genai_gqa"
 SLOTS, SIZE, HEADS = 40, 16, 2
@@ -54,10 +57,10 @@ class GroupQueryCaches(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def saved(self, name, bits, channels, change=lambda model: None):
+    def saved(self, name, kept, channels, change=lambda model: None):
         presents = list(steps_of(SOURCE))[-1][1]
         model = onnx.load(os.path.join(MODELS, SOURCE, "model.onnx"))
-        in_few_bits(model, presents, bits, channels)
+        in_few_bits(model, presents, kept, channels)
         change(model)
         onnx.save(model, self.path(name))
         return self.path(name)
@@ -67,7 +70,7 @@ class GroupQueryCaches(unittest.TestCase):
             for channels in (False, True):
                 name = f"int{bits}_{'channels' if channels else 'tensor'}"
                 with self.subTest(name):
-                    source = self.saved(f"{name}.onnx", bits, channels)
+                    source = self.saved(f"{name}.onnx", TYPES[bits], channels)
                     target = self.path(f"{name}.out.onnx")
                     text = done("convert", source, "-o", target, "--verify")
                     self.assertIn("verdict: equal (", text)
@@ -102,8 +105,41 @@ class GroupQueryCaches(unittest.TestCase):
                 self.assertFalse(kept[:, :, start:].any())
                 buffers[cache["input"]] = kept
 
+    def test_float8_caches_are_proved_and_hold_the_rounded_rows(self):
+        kept = onnx.TensorProto.FLOAT8E4M3FN
+        plain = os.path.join(MODELS, SOURCE, "model.onnx")
+        ids = np.arange(1, 8)[None]
+        empty = {i.name: np.zeros((1, HEADS, 0, SIZE), np.float32)
+                 for i in session(plain).get_inputs() if i.name.startswith("past")}
+        rows = session(plain).run(["present.0.key"], {
+            "input_ids": ids, "attention_mask": np.ones((1, 7), np.int64), **empty})[0]
+        for channels in (False, True):
+            with self.subTest(channels=channels):
+                source = self.saved("float8.onnx", kept, channels)
+                target = self.path("float8.out.onnx")
+                text = done("convert", source, "-o", target, "--verify", "--force")
+                self.assertIn("verdict: equal (", text)
+                self.assertNotIn("only tested", text)
+                model = onnx.load(target)
+                ops = [node.op_type for node in model.graph.node]
+                self.assertEqual((ops.count("TensorScatter"), ops.count("Attention")), (4, 2))
+                scale = next(onnx.numpy_helper.to_array(t) for t in onnx.load(source).graph.initializer
+                             if t.name == "model.layers.0.attn.k_scale")
+                steps = rows * (np.float32(1) / scale).reshape((HEADS, 1, -1) if channels else 1)
+                want = np.clip(steps, -448, 448).astype(ml_dtypes.float8_e4m3fn)
+                got = self.first_keys(target, ids)
+                np.testing.assert_array_equal(got[:, :, :7].view(np.uint8), want.view(np.uint8))
+
+    def first_keys(self, target, ids):
+        """The first cache of keys after a prompt, by ONNX's reference implementation: ONNX Runtime has
+        no TensorScatter of float8 for CPUs."""
+        feeds = {"input_ids": ids, "write_indices": np.array([0]), "past_key_values.0.key":
+                 np.zeros((1, HEADS, SLOTS, SIZE), ml_dtypes.float8_e4m3fn)}
+        part = onnx.utils.Extractor(onnx.load(target)).extract_model(list(feeds), ["present.0.key"])
+        return ReferenceEvaluator(part).run(["present.0.key"], feeds)[0]
+
     def refused(self, name, text, change):
-        source = self.saved(f"{name}.onnx", 8, True, change)
+        source = self.saved(f"{name}.onnx", TYPES[8], True, change)
         run = tool("convert", source, "-o", self.path("x.onnx"))
         self.assertNotEqual(run.returncode, 0)
         self.assertIn("KV240", run.stdout + run.stderr)

@@ -20,7 +20,7 @@ from support.recorded import MODELS, steps_of
 from support.tool import done, tool
 
 sys.path.insert(0, os.path.join(os.environ["KVLIFT_ROOT"], "testdata", "export"))
-from gqa_caches import attentions, in_few_bits, slide  # noqa: E402
+from gqa_caches import TYPES, attentions, in_few_bits, slide  # noqa: E402
 
 SOURCE = "llama_genai_gqa"
 HEADS, SIZE, WINDOW, SLOTS = 2, 16, 6, 48
@@ -45,7 +45,7 @@ class SlidingBuffers(unittest.TestCase):
     def saved(self, name, layers, slots=None, bits=None):
         model = onnx.load(os.path.join(MODELS, SOURCE, "model.onnx"))
         if bits is not None:
-            in_few_bits(model, list(steps_of(SOURCE))[-1][1], bits, True)
+            in_few_bits(model, list(steps_of(SOURCE))[-1][1], TYPES[bits], True)
         slide(model, layers, WINDOW, slots)
         onnx.save(model, self.path(name))
         return self.path(name)

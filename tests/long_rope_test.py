@@ -112,6 +112,39 @@ class LongRope(unittest.TestCase):
                     ops = {node.op_type for node in onnx.load(target).graph.node}
                     self.assertFalse(ops & {"If", "GroupQueryAttention"})
 
+    def test_under_a_bound_that_the_tables_have_rows_for(self):
+        for options in (("--max-seq-len", "64"), ("--max-seq-len", "30")):
+            with self.subTest(options=options):
+                self.converted(self.saved(), *options)
+
+    def test_beside_a_layer_with_tables_of_its_own(self):
+        plain = onnx.load(os.path.join(MODELS, SOURCE, "model.onnx"))
+        model = onnx.load(self.saved())
+        for tensor in plain.graph.initializer:
+            if tensor.name in ("cos_cache", "sin_cache"):
+                rows = numpy_helper.to_array(tensor)[:64]
+                model.graph.initializer.append(numpy_helper.from_array(rows, "all_" + tensor.name))
+        last = [n for n in model.graph.node if n.op_type == "GroupQueryAttention"][-1]
+        last.input[7], last.input[8] = "all_cos_cache", "all_sin_cache"
+        path = os.path.join(self.folder, "source.onnx")
+        onnx.save(model, path)
+        target, manifest = self.converted(path)
+        self.drive(path, target, manifest)
+        self.converted(path, "--max-seq-len", "64")
+
+    def test_a_condition_on_the_past_alone(self):
+        model = onnx.load(self.saved(rows=(SLOTS, 64)))
+        for node in model.graph.node:
+            if node.output[0] == "mask_shape":
+                node.input[0] = "past_key_values.0.key"
+            if node.output[0] == "tokens":
+                node.input[1] = "at_2"
+        model.graph.initializer.append(numpy_helper.from_array(np.array(2), "at_2"))
+        path = os.path.join(self.folder, "source.onnx")
+        onnx.save(model, path)
+        target, manifest = self.converted(path)
+        self.drive(path, target, manifest)
+
     def test_a_condition_of_any_rank(self):
         model = onnx.load(self.saved())
         model.graph.initializer.append(numpy_helper.from_array(np.ones(4, np.int64), "ones"))

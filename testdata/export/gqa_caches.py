@@ -6,19 +6,22 @@ import re
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-LARGEST = {8: 128, 4: 8}  # what a calibration divides the largest number by
+TYPES = {8: TensorProto.INT8, 4: TensorProto.UINT8}  # of integers, by their bits
+# What a calibration divides the largest number by.
+LARGEST = {TensorProto.INT8: 128, TensorProto.UINT8: 8, TensorProto.FLOAT8E4M3FN: 448}
 
 
-def scales_of(rows, bits, channels):
+def scales_of(rows, kept, channels):
     """rows [B, heads, T, size]: one scale for each element of each head, or one for all."""
     sizes = np.abs(rows).max(axis=(0, 2)).reshape(-1)
     sizes = sizes if channels else sizes.max(keepdims=True)
-    return (np.maximum(sizes, 1e-3) / LARGEST[bits]).astype(np.float32)
+    return (np.maximum(sizes, 1e-3) / LARGEST[kept]).astype(np.float32)
 
 
-def in_few_bits(model, presents, bits, channels):
-    """Changes the model. presents: what its outputs of that name held."""
-    graph = model.graph
+def in_few_bits(model, presents, kept, channels):
+    """Changes the model. presents: what its outputs of that name held; kept: the type of the caches,
+    int8, float8e4m3fn, or uint8 for two numbers in a byte."""
+    graph, bits = model.graph, 4 if kept == TensorProto.UINT8 else 8
     declared = {v.name: v for v in [*graph.input, *graph.output]}
     for node in graph.node:
         if node.op_type != "GroupQueryAttention":
@@ -27,7 +30,7 @@ def in_few_bits(model, presents, bits, channels):
         node.input.extend([""] * (12 - len(node.input)))
         for side, present in (("k", node.output[1]), ("v", node.output[2])):
             name = f"model.layers.{layer}.attn.{side}_scale"
-            scale = scales_of(presents[present], bits, channels)
+            scale = scales_of(presents[present], kept, channels)
             graph.initializer.append(numpy_helper.from_array(scale, name))
             node.input.append(name)
             form = "PER_CHANNEL" if channels else "PER_TENSOR"
@@ -35,7 +38,7 @@ def in_few_bits(model, presents, bits, channels):
         node.attribute.append(helper.make_attribute("kv_cache_bit_width", bits))
         for name in (*node.input[3:5], *node.output[1:3]):
             tensor = declared[name].type.tensor_type
-            tensor.elem_type = TensorProto.INT8 if bits == 8 else TensorProto.UINT8
+            tensor.elem_type = kept
             size = tensor.shape.dim[3]
             if size.HasField("dim_value") and bits == 4:
                 size.dim_value //= 2

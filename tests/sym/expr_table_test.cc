@@ -185,6 +185,24 @@ TEST_F(ExprTable, Text) {
   EXPECT_EQ(ToString(pool_.Le(i1_, pool_.Add(p, i2_), Facts{})), "i1 <= i2 + P");
 }
 
+TEST_F(ExprTable, TextOfMinimaAndMaxima) {
+  const Expr x = pool_.Load(1, {}), zero = N(0), most = N(31);
+  const auto smaller = [&](Expr a, Expr b) { return pool_.Select(pool_.Le(a, b, Facts{}), a, b); };
+  const auto larger = [&](Expr a, Expr b) { return pool_.Select(pool_.Lt(b, a, Facts{}), a, b); };
+  EXPECT_EQ(ToString(smaller(t_, x)), "min(T, %1)");
+  EXPECT_EQ(ToString(larger(zero, x)), "max(%1, 0)");
+  EXPECT_EQ(ToString(larger(pool_.Sub(t_, N(6)), x)), "max(T - 6, %1)");
+  EXPECT_EQ(ToString(pool_.Mul(N(2), smaller(t_, x))), "2*min(T, %1)");
+  EXPECT_EQ(ToString(smaller(larger(x, zero), most)), "clamp(%1, 0, 31)");
+  EXPECT_EQ(ToString(larger(smaller(x, most), zero)), "clamp(%1, 0, 31)");
+  // A condition of nested clamps that is simplified: x <= 0 ? 0 : min(x, 31).
+  const Expr within = pool_.Select(pool_.Le(x, zero, Facts{}), zero, smaller(x, most));
+  EXPECT_EQ(ToString(within), "clamp(%1, 0, 31)");
+  const Expr otherwise = pool_.Select(pool_.Le(x, zero, Facts{}), N(40), smaller(x, most));
+  EXPECT_EQ(ToString(otherwise), "%1 <= 0 ? 40 : min(%1, 31)");
+  EXPECT_EQ(ToString(pool_.Select(pool_.Le(x, N(2), Facts{}), x, most)), "%1 <= 2 ? %1 : 31");
+}
+
 TEST_F(ExprTable, TextOfConditionalOperandsIsInParentheses) {
   const Expr p = pool_.Dim("P", 0), e = pool_.Select(pool_.Lt(i2_, p, Facts{}), i0_, i1_);
   EXPECT_EQ(ToString(pool_.Add(e, p)), "P + (i2 < P ? i0 : i1)");

@@ -111,8 +111,8 @@ TEST(FormsScatter, EveryElementByItsFourCoordinates) {
                 "(float[B,2,M,8] y)",
                 body));
   EXPECT_EQ(m.Element("y"),
-            "(w[] <= i2 and i2 < S + w[]) ? k[i0, i1, i2 - w[], i3] : cache[i0, i1, i2, i3]");
-  EXPECT_EQ(m.Assumed(), "0 <= w[];");
+            "(w <= i2 and i2 < S + w) ? k[i0, i1, i2 - w, i3] : cache[i0, i1, i2, i3]");
+  EXPECT_EQ(m.Assumed(), "0 <= w;");
 }
 
 TEST(FormsScatter, ClampedStart) {
@@ -152,8 +152,8 @@ TEST(FormsScatter, CircularPlaces) {
                               "written = ScatterND (turned, column, new)\n"
                               "y = Transpose <perm = [1, 0, 2]> (written)"));
   EXPECT_EQ(m.Element("y"),
-            "i1 < S + w[] + 32*((i1 - w[]) div 32) ? "
-            "k[i0, i1 - w[] - 32*((i1 - w[]) div 32), i2] : cache[i0, i1, i2]");
+            "i1 < S + w + 32*((i1 - w) div 32) ? "
+            "k[i0, i1 - w - 32*((i1 - w) div 32), i2] : cache[i0, i1, i2]");
   EXPECT_EQ(m.Assumed(), "S <= 32;");
 }
 
@@ -290,8 +290,8 @@ TEST(FormsScatter, LayersOfOneBuffer) {
                 "float[1,B,S,8] k2, int64 w) => (float[3,B,M,8] y)",
                 body + "y = Identity (c3)"));
   EXPECT_EQ(m.Element("y"),
-            "(w[] <= i2 and i2 < S + w[]) ? (i0 <= 1 ? (i0 == 1 ? k1[0, i1, i2 - w[], i3] : "
-            "k0[0, i1, i2 - w[], i3]) : k2[0, i1, i2 - w[], i3]) : cache[i0, i1, i2, i3]");
+            "(w <= i2 and i2 < S + w) ? (i0 <= 1 ? (i0 == 1 ? k1[0, i1, i2 - w, i3] : "
+            "k0[0, i1, i2 - w, i3]) : k2[0, i1, i2 - w, i3]) : cache[i0, i1, i2, i3]");
 }
 
 TEST(FormsScatter, GatesOnRealDataStayArithmetic) {

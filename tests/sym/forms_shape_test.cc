@@ -144,7 +144,7 @@ TEST(FormsShape, RangeOfDataHasTheLengthItSays) {
                           "zero = Constant <value_int = 0> ()\n"
                           "one = Constant <value_int = 1> ()\n"
                           "y = Range (zero, n, one)"));
-  EXPECT_EQ(m.Shape("y"), "[n[]]");
+  EXPECT_EQ(m.Shape("y"), "[n]");
   EXPECT_EQ(m.Element("y"), "i0");
   EXPECT_EQ(m.forms().assumptions().size(), 1u);
 }

@@ -69,6 +69,12 @@ double RoundTo(int32_t type, double value) {
   return std::copysign(format->has_infinity ? HUGE_VAL : format->largest, value);
 }
 
+double CodeOf(const Number& x, int32_t type, bool* doubtful) {
+  const double bound = BoundOf(x.worst, x.spread);
+  *doubtful = *doubtful || RoundTo(type, x.value - bound) != RoundTo(type, x.value + bound);
+  return RoundTo(type, x.value);
+}
+
 double Gamma(double n, double u) { return n * u / std::max(0.5, 1 - n * u); }
 
 Number Limited(Number number, int32_t type) {

@@ -33,6 +33,10 @@ double TinyOf(int32_t type);
 // without infinity) beyond its range.
 double RoundTo(int32_t type, double value);
 
+// Returns the number of a narrow type that x is stored as, RoundTo(type, x.value). Sets *doubtful
+// if an error of x could change it.
+double CodeOf(const Number& x, int32_t type, bool* doubtful);
+
 // Returns gamma_n = n u / (1 - n u) for n roundings of unit u.
 double Gamma(double n, double u);
 

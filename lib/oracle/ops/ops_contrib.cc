@@ -366,7 +366,7 @@ absl::Status GroupQueryAttention(OpContext& c) {
   KV_RETURN_IF_ERROR(ReadStoredCache(c, 0, groups, k.width, &of_keys));
   KV_RETURN_IF_ERROR(ReadStoredCache(c, 1, groups, v.width, &of_values));
   const auto store = [](const StoredCache& cache, Value* rows, Heads* rows_heads) {
-    if (cache.bits == 0) return;
+    if (!cache.quantized()) return;
     *rows = StoredRows(cache, *rows);
     rows_heads->width = cache.stored_width();
   };
@@ -377,8 +377,8 @@ absl::Status GroupQueryAttention(OpContext& c) {
   }
   const Value keys = Appended(c.has(3) ? c.in[3] : Value(), key, k, first, slots);
   const Value values = Appended(c.has(4) ? c.in[4] : Value(), value, v, first, slots);
-  const Value read_keys = of_keys.bits == 0 ? keys : ReadRows(of_keys, keys);
-  const Value read_values = of_values.bits == 0 ? values : ReadRows(of_values, values);
+  const Value read_keys = of_keys.quantized() ? ReadRows(of_keys, keys) : keys;
+  const Value read_values = of_values.quantized() ? ReadRows(of_values, values) : values;
   const bool doubtful = key.doubtful || value.doubtful;
   Seen seen{query, read_keys, read_values, q, {}, {}};
   if (!HeadsOf(read_keys, groups, 0, &seen.k) || !HeadsOf(read_values, groups, 0, &seen.v)) {

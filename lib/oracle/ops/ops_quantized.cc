@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/status.h"
+#include "ir/types.h"
 #include "oracle/core/op.h"
 #include "oracle/ops/product.h"
 
@@ -72,10 +73,28 @@ std::pair<double, double> RangeOf(int32_t type) {
   }
 }
 
+// Quantises x to a float of 8 bits, which saturates.
+absl::Status QuantizeToFloat(OpContext& c, int32_t type) {
+  const Value &x = c.in[0], &scale = c.in[1];
+  std::vector<int64_t> index;
+  KV_RETURN_IF_ERROR(ScaleIndex(c, &index));
+  if (c.Int("saturate", 1) == 0) return NoMeaning(c, "saturate=0");
+  Reals out(x.size());
+  bool doubtful = false;
+  for (int64_t i = 0; i < x.size(); ++i) {
+    const Number q = Rounded(Over(x.reals().At(i), scale.reals().At(index[i])), x.type());
+    out.value[i] = CodeOf(q, type, &doubtful);
+  }
+  (*c.out)[0] = Value::FromReals(type, x.dims(), std::move(out));
+  (*c.out)[0].doubtful = doubtful;
+  return absl::OkStatus();
+}
+
 absl::Status Quantize(OpContext& c) {
   const Value &x = c.in[0], &scale = c.in[1];
   const auto given = static_cast<int32_t>(c.Int("output_dtype", 0));
   const int32_t type = c.has(2) ? c.in[2].type() : given != 0 ? given : int32_t{TensorProto::UINT8};
+  if (x.real() && IsReal(type) && ElementBits(type) == 8) return QuantizeToFloat(c, type);
   const auto [low, high] = RangeOf(type);
   if (high == 0 || !x.real()) return NoMeaning(c, "this type");
   std::vector<int64_t> index;

@@ -1,6 +1,6 @@
-// Quantised caches of com.microsoft GroupQueryAttention: int8, or uint8 with two 4-bit values per
-// byte. Letters: B batch, S new tokens, T tokens in the cache. Internal to lib/oracle. Source: ONNX
-// Runtime, GroupQueryAttention.
+// Quantised caches of com.microsoft GroupQueryAttention: int8, float8e4m3fn, or uint8 with two
+// 4-bit values per byte. Letters: B batch, S new tokens, T tokens in the cache. Internal to
+// lib/oracle. Source: ONNX Runtime, GroupQueryAttention.
 #pragma once
 
 #include "absl/status/status.h"
@@ -10,13 +10,15 @@
 namespace kvlift::oracle {
 
 struct StoredCache {
-  int64_t bits = 0;  // bits of a value: 4 or 8; 0: the cache is not quantised
+  int32_t type = 0;  // of the stored tensor, uint8 for values of 4 bits; 0: it is not quantised
   // Key/value heads, and head size in elements.
   int64_t heads = 0, width = 0;
-  Value scale;  // one element, or [heads * width]; absent if bits is 0
+  Value scale;  // one element, or [heads * width]; absent if type is 0
 
+  bool quantized() const { return type != 0; }
+  bool in_four_bits() const { return type == onnx::TensorProto::UINT8; }
   // Returns the number of elements of a head's row in the stored tensor.
-  int64_t stored_width() const { return bits == 4 ? width / 2 : width; }
+  int64_t stored_width() const { return in_four_bits() ? width / 2 : width; }
 };
 
 // Reads the attributes of keys (side 0) or values (side 1). Unimplemented for other types or

@@ -123,6 +123,11 @@ class Correspondence {
   // Rewrites an element of the source with one name for P and with known sizes substituted. Null
   // stays null.
   sym::Expr Normal(sym::Expr e, const sym::Facts& facts) const;
+  // Simplifies an expression in the source's terms under Fits(). A result other than `e` rests on
+  // RestOnFits().
+  sym::Expr Fitted(sym::Expr e, const sym::Facts& facts) const;
+  // Adds to what the current comparison rests on that the rows fit into the slots.
+  void RestOnFits() const;
 
  private:
   // Internal dimensions: P, and the number of tokens that have left the windows.
@@ -174,7 +179,6 @@ class Correspondence {
   void FindUnmetByFirstStep(const SourceCase& steps);
   const std::vector<sym::Expr>& FitParts() const;
   void FindExactQuotients();
-  sym::Expr Fitted(sym::Expr e, const sym::Facts& facts) const;
   sym::Expr OfLongest(NodeId n, sym::Expr batch, const sym::Facts& facts) const;
   void FindDeclaredNames();
   void AddCapacity(sym::Expr slots);

@@ -264,7 +264,6 @@ Expr Correspondence::OfLongest(NodeId n, Expr batch, const Facts& facts) const {
   return forms_.pool().Add(own, more);
 }
 
-// Simplifies e under the condition that P + S rows fit into the slots.
 Expr Correspondence::Fitted(Expr e, const Facts& facts) const {
   sym::Pool& pool = forms_.pool();
   const std::vector<Expr>& parts = FitParts();
@@ -287,14 +286,15 @@ Expr Correspondence::Fitted(Expr e, const Facts& facts) const {
       if (other && under(pool.Le(pool.Integer(0), x, facts))->is_integer(1)) s.atoms[select] = b;
     }
   }
-  if (!s.atoms.empty()) fitted = pool.Substitute(fitted, s, facts);
-  if (fitted == e) return e;
+  return s.atoms.empty() ? fitted : pool.Substitute(fitted, s, facts);
+}
+
+void Correspondence::RestOnFits() const {
   for (const Expr slots : capacities_) {
     RestOn({AssumptionKind::kCapacity, "",
             fmt::format("P + S <= {}", sym::ToString(slots, &pair_.graph())),
             AssumptionSource::kOperator, true});
   }
-  return fitted;
 }
 
 void Correspondence::RestOnOneLength() const { RestOn(SequencesOfOneLength()); }
@@ -336,7 +336,9 @@ Expr Correspondence::Translate(Expr e, Expr batch, const Facts& facts) const {
     if (theirs == nullptr) return nullptr;
     s.atoms[load] = theirs;
   }
-  const Expr translated = Fitted(forms_.pool().Substitute(e, s, facts), facts);
+  const Expr substituted = forms_.pool().Substitute(e, s, facts);
+  const Expr translated = Fitted(substituted, facts);
+  if (translated != substituted) RestOnFits();
   return !tree_.empty() ? Absorbed(forms_.pool(), translated, facts) : translated;
 }
 

@@ -70,9 +70,24 @@ void CollectBounds(Expr predicate, std::vector<Expr>* bounds) {
 bool Equality::TakesLong() const { return pool_.num_steps() - begun_ > kMostEqualitySteps; }
 
 bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts) {
-  const bool holds = Holds(mine, theirs, known, facts);
-  Record(holds, mine, theirs, known, facts);
-  return holds;
+  if (!Holds(mine, theirs, known, facts)) {
+    if (HoldsWhereRowsFit(mine, theirs, known, facts)) {
+      Record(true, mine, theirs, pool_.And(known, twins_->Fits()), facts);
+      return true;
+    }
+    Record(false, mine, theirs, known, facts);
+    return false;
+  }
+  Record(true, mine, theirs, known, facts);
+  return true;
+}
+
+bool Equality::HoldsWhereRowsFit(Expr mine, Expr theirs, Expr known, const Facts& facts) {
+  if (twins_ == nullptr || mine == nullptr || theirs == nullptr || TakesLong()) return false;
+  const Expr x = twins_->Fitted(mine, facts), y = twins_->Fitted(theirs, facts);
+  if ((x == mine && y == theirs) || !Holds(x, y, known, facts)) return false;
+  twins_->RestOnFits();
+  return true;
 }
 
 void Equality::Record(bool holds, Expr mine, Expr theirs, Expr known, const Facts& facts) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "proof/correspondence/correspondence.h"
 #include "proof/correspondence/obligations.h"
 #include "sym/forms/forms.h"
 
@@ -12,9 +13,12 @@ namespace kvlift {
 
 class Equality {
  public:
-  // `obligations` receives each equality that is asked for, with the answer; may be null.
-  explicit Equality(sym::Forms& forms, Obligations* obligations = nullptr)
-      : forms_(forms), pool_(forms.pool()), obligations_(obligations) {}
+  // `twins` knows that rows fit into their slots, under which it simplifies what it translates;
+  // where it is null, nothing is known of that. `obligations` receives each equality that is asked
+  // for, with the answer; may be null.
+  explicit Equality(sym::Forms& forms, const Correspondence* twins = nullptr,
+                    Obligations* obligations = nullptr)
+      : forms_(forms), pool_(forms.pool()), twins_(twins), obligations_(obligations) {}
 
   // Sets a premise that holds in all later questions. Replaces an earlier one.
   void Suppose(sym::Expr premise) { premise_ = premise; }
@@ -36,6 +40,10 @@ class Equality {
 
  private:
   bool Holds(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts);
+  // Returns true if both are equal where the rows of all sequences fit into the slots, and adds
+  // that to what the comparison rests on.
+  bool HoldsWhereRowsFit(sym::Expr mine, sym::Expr theirs, sym::Expr known,
+                         const sym::Facts& facts);
   bool Equal(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts, int depth);
   // Returns true if both are selects with the same condition and the same branches; either may have
   // the condition negated and its branches exchanged.
@@ -88,6 +96,7 @@ class Equality {
 
   sym::Forms& forms_;
   sym::Pool& pool_;
+  const Correspondence* twins_;
   Obligations* obligations_;
   sym::Expr premise_ = pool_.True();
   int64_t begun_ = 0;  // the pool's step count when the question was asked

@@ -95,14 +95,22 @@ class Conditions {
     return c;
   }
 
-  std::optional<bool> Of(const std::string& name) {
+  // Returns the condition's value, the same in all of these steps; nullopt if it may differ.
+  std::optional<bool> Of(const std::string& name) { return Of(name, dims_); }
+  // Returns the condition's value if that does not depend on the past.
+  std::optional<bool> OfAllSteps(const std::string& name) { return Of(name, {}); }
+
+ private:
+  using Sizes = absl::flat_hash_map<sym::DimSymbol, Expr>;
+
+  std::optional<bool> Of(const std::string& name, const Sizes& sizes) {
     const ValueId value = graph_->Find(name);
     if (value == kNoValue) return std::nullopt;
     const sym::Form form = forms_->Of(value);
     if (!form.known_rank) return std::nullopt;
     sym::Pool& pool = forms_->pool();
     sym::Pool::Substitution s;
-    s.dims = dims_;
+    s.dims = sizes;
     for (Expr load : sym::OuterLoadsOf(form.element)) {
       const auto it = inputs_.find(graph_->name(load->source()));
       if (it == inputs_.end()) return std::nullopt;
@@ -116,11 +124,10 @@ class Conditions {
     return truth == sym::Truth::kYes;
   }
 
- private:
   std::shared_ptr<const Graph> graph_;
   std::shared_ptr<sym::Forms> forms_;
   absl::flat_hash_map<std::string, bool> inputs_;
-  absl::flat_hash_map<sym::DimSymbol, Expr> dims_;
+  Sizes dims_;
 };
 
 using Names = absl::flat_hash_set<std::string>;
@@ -201,6 +208,21 @@ bool GivesConstants(const NodeProto& node) {
   return true;
 }
 
+// Returns true if nothing but GroupQueryAttention reads what the node gives, or what Identity nodes
+// give of it.
+bool IsReadByAttentionOnly(const GraphProto& graph, const NodeProto& node) {
+  Names given(node.output().begin(), node.output().end());
+  for (const NodeProto& reader : graph.node()) {
+    const bool reads = std::any_of(reader.input().begin(), reader.input().end(),
+                                   [&](const std::string& i) { return given.contains(i); });
+    if (!reads || reader.op_type() == "GroupQueryAttention") continue;
+    if (reader.op_type() != "Identity") return false;
+    given.insert(reader.output(0));
+  }
+  return std::none_of(graph.output().begin(), graph.output().end(),
+                      [&](const auto& output) { return given.contains(output.name()); });
+}
+
 }  // namespace
 
 bool HasBranches(const ModelProto& model) {
@@ -239,7 +261,11 @@ absl::StatusOr<ModelProto> TakeBranches(const ModelProto& model, const Manifest&
       continue;
     }
     const std::optional<bool> taken = conditions.Of(node.input(0));
-    if (!taken && GivesConstants(node)) {  // a choice that its readers are proved with
+    // Attention is proved with the choice of its tables, which the converted model makes in all
+    // steps.
+    const bool chooses = GivesConstants(node) && !conditions.OfAllSteps(node.input(0)) &&
+                         (!taken || IsReadByAttentionOnly(model.graph(), node));
+    if (chooses) {
       *graph->add_node() = node;
       continue;
     }

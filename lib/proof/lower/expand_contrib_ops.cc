@@ -235,9 +235,10 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
   for (int side = 0; side < 2; ++side) {
     const TensorProto* tensor =
         Has(node, kScale + side) ? ConstantOf(node.input(kScale + side)) : nullptr;
-    if (!ReadQuantizedRows(node, side, groups, width, tensor, &kept[side])) return false;
+    const int32_t type = TypeOf(node, {kPast + side, 1 + side});
+    if (!ReadQuantizedRows(node, side, type, groups, width, tensor, &kept[side])) return false;
   }
-  if ((kept[0].bits == 0) != (kept[1].bits == 0)) return false;
+  if (kept[0].quantized() != kept[1].quantized()) return false;
   if (!Has(node, kLengths) || !Has(node, kTotal) || node.output_size() > 3) return false;
   if (Has(node, 1) != Has(node, 2) || Has(node, kNorm) != Has(node, kNorm + 1)) return false;
   if (!HasKnownAttributes(node) || node.input_size() > kNorm + 2) return false;
@@ -245,7 +246,7 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
   const int64_t window = IntAttribute(node, "local_window_size", -1);
   // A bias is not combined with the mask of a window, with the mask over quantised rows, or with
   // that of a sink.
-  if (Has(node, kScores) && (window > 0 || kept[0].bits != 0 || sinks)) return false;
+  if (Has(node, kScores) && (window > 0 || kept[0].quantized() || sinks)) return false;
   const bool slides = IntAttribute(node, "sliding_window_cache", 0) == 1;
   if (slides && !HasSlidingPasts(node)) return false;
   std::string query = node.input(0), key = Has(node, 1) ? node.input(1) : "", value;
@@ -312,7 +313,7 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
     plain_.claims.push_back({node.input(kTotal), past, node.input(0), 0});
   }
   const float softcap = FloatAttribute(node, "softcap", 0);
-  const bool quantised = kept[0].bits != 0;
+  const bool quantised = kept[0].quantized();
   if (!quantised && !sinks && !buffer) {
     Attend(node, {query, key, value, mask, past, node.input(kPast + 1)}, 1, softcap, heads * width,
            w);

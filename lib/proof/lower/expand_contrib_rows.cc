@@ -19,7 +19,7 @@ std::string Numbers(const QuantizedRows& rows, bool inverse, Writer& w) {
 }
 
 std::string Zero(const QuantizedRows& rows, Writer& w) {
-  return rows.bits == 4 ? w.Byte(TensorProto::UINT8, 8) : w.Byte(TensorProto::INT8, 0);
+  return w.Byte(rows.type, rows.in_four_bits() ? 8 : 0);
 }
 
 std::string Shifted(const std::string& x, const std::string& by, const char* direction, Writer& w) {
@@ -33,14 +33,17 @@ std::string Shifted(const std::string& x, const std::string& by, const char* dir
 
 }  // namespace
 
-bool ReadQuantizedRows(const NodeProto& node, int side, int64_t groups, int64_t width,
+bool ReadQuantizedRows(const NodeProto& node, int side, int32_t type, int64_t groups, int64_t width,
                        const TensorProto* scale, QuantizedRows* rows) {
   const char* const name = side == 0 ? "k_quant_type" : "v_quant_type";
   const std::string form = StringAttribute(node, name, "NONE");
   if (form == "NONE" || form.empty()) return !Has(node, 12 + side);
-  *rows = {IntAttribute(node, "kv_cache_bit_width", 0), groups, width, {}};
-  if (scale == nullptr || scale->data_type() != TensorProto::FLOAT ||
-      (rows->bits != 4 && rows->bits != 8) || width % 2 != 0) {
+  *rows = {type, groups, width, {}};
+  const int64_t bits = IntAttribute(node, "kv_cache_bit_width", 0);
+  const bool known =
+      bits == 4 ? type == TensorProto::UINT8
+                : bits == 8 && (type == TensorProto::INT8 || type == TensorProto::FLOAT8E4M3FN);
+  if (!known || scale == nullptr || scale->data_type() != TensorProto::FLOAT || width % 2 != 0) {
     return false;
   }
   const auto values = ReadFloats(*scale);
@@ -55,13 +58,13 @@ bool ReadQuantizedRows(const NodeProto& node, int side, int64_t groups, int64_t 
 
 std::string RowsForCache(const QuantizedRows& rows, const std::string& x, Writer& w) {
   w.Node("Mul", {x, Numbers(rows, true, w)});
-  if (rows.bits == 4) {
+  if (rows.in_four_bits()) {
     const std::string steps = w.Name();
     w.Node("Clip", {steps, w.Float(-8), w.Float(7)});
   }
   const std::string steps = w.Name();
   w.Node("QuantizeLinear", {steps, w.Float(1), Zero(rows, w)});
-  if (rows.bits == 8) return w.Name();
+  if (!rows.in_four_bits()) return w.Name();
   const std::string codes = w.Name();
   w.Node("Reshape", {codes, w.Ints({0, 0, 0, rows.width / 2, 2})});
   const std::string pairs = w.Name();
@@ -77,7 +80,7 @@ std::string RowsForCache(const QuantizedRows& rows, const std::string& x, Writer
 
 std::string RowsFromCache(const QuantizedRows& rows, const std::string& cache, Writer& w) {
   std::string codes = cache;
-  if (rows.bits == 4) {
+  if (rows.in_four_bits()) {
     w.Node("Unsqueeze", {cache, w.Ints({4})});
     const std::string bytes = w.Name(), halves = Shifted(bytes, w.Bytes({0, 4}), "RIGHT", w);
     w.Node("BitwiseAnd", {halves, w.Byte(TensorProto::UINT8, 15)});
@@ -87,7 +90,7 @@ std::string RowsFromCache(const QuantizedRows& rows, const std::string& cache, W
   }
   const bool one = rows.scale.size() == 1;
   std::vector<std::string> inputs = {codes, one ? Numbers(rows, false, w) : w.Float(1)};
-  if (rows.bits == 4) inputs.push_back(Zero(rows, w));
+  if (rows.in_four_bits()) inputs.push_back(Zero(rows, w));
   w.Node("DequantizeLinear", inputs);
   if (one) return w.Name();
   const std::string read = w.Name();

@@ -1,6 +1,7 @@
 // Quantised caches of GroupQueryAttention. With a scale s for the whole cache, or for each element
 // of each key/value head, a row x is stored as round(x * (1 / s)), ties to even and clipped: in
-// int8, or in 4 bits as a value from -8 to 7 plus 8, two to a uint8 with the first in the low half.
+// int8, in float8e4m3fn, or in 4 bits as a value from -8 to 7 plus 8, two to a uint8 with the first
+// in the low half.
 // It is read as the stored value times s. Internal to lib/proof. Source: com.microsoft
 // GroupQueryAttention.
 #pragma once
@@ -15,18 +16,22 @@ namespace kvlift::plain {
 
 // How one cache stores its rows.
 struct QuantizedRows {
-  int64_t bits = 0;  // 8 or 4; 0 if rows are not quantised
+  // The type of the stored values; uint8 for values of 4 bits. UNDEFINED if rows are not quantised.
+  int32_t type = onnx::TensorProto::UNDEFINED;
   // `groups` is Nk and `width` is D.
   int64_t groups = 0, width = 0;
   // One scale, or Nk * D of them; empty if rows are not quantised.
   std::vector<float> scale;
+
+  bool quantized() const { return type != onnx::TensorProto::UNDEFINED; }
+  bool in_four_bits() const { return type == onnx::TensorProto::UINT8; }
 };
 
-// Reads how the past at input 3 + side stores its rows (side 0: keys, 1: values). `scale` is the
-// constant at input 12 + side, null if there is none. Returns false if the cache is quantised in
-// another way.
-bool ReadQuantizedRows(const onnx::NodeProto& node, int side, int64_t groups, int64_t width,
-                       const onnx::TensorProto* scale, QuantizedRows* rows);
+// Reads how the past at input 3 + side, of element type `type`, stores its rows (side 0: keys,
+// 1: values). `scale` is the constant at input 12 + side, null if there is none. Returns false if
+// the cache is quantised in another way.
+bool ReadQuantizedRows(const onnx::NodeProto& node, int side, int32_t type, int64_t groups,
+                       int64_t width, const onnx::TensorProto* scale, QuantizedRows* rows);
 
 // Add nodes that quantise rows [B, Nk, S, D] as the cache stores them (RowsForCache), and that
 // dequantise the cache (RowsFromCache). Return the name of the result.

@@ -61,7 +61,7 @@ class Prover {
         claims_(claims),
         steps_(steps),
         twins_(pair, relation, claims, steps),
-        equality_(forms_, obligations),
+        equality_(forms_, &twins_, obligations),
         facts_(forms_, relation, twins_, equality_),
         cache_facts_(pair, steps, twins_, &equality_, &facts_),
         required_(pair),

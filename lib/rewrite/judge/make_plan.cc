@@ -388,6 +388,16 @@ ConversionPlan ChoosePlan(const Analysis& a, const ResolvedOptions& options) {
   return std::move(one.plan);
 }
 
+// Returns true if some cache is of a type that ONNX's Slice does not take, so that attention reads
+// its whole buffer.
+bool HasUncutBuffers(const Analysis& a) {
+  return std::any_of(a.updates.begin(), a.updates.end(), [&](const CacheUpdate& update) {
+    const int32_t type = a.forms->ElementType(update.pair.past);
+    const int bits = ElementBits(type);
+    return bits > 0 && (bits < 8 || (bits == 8 && IsFloatType(type)));
+  });
+}
+
 // Returns the rotations of the source that become RotaryEmbedding.
 std::vector<Rotation> RotationsOf(const Analysis& a, const ConversionPlan& plan) {
   absl::flat_hash_map<std::pair<NodeId, int>, const RederivedOperand*> rederived;
@@ -406,7 +416,9 @@ std::vector<Rotation> RotationsOf(const Analysis& a, const ConversionPlan& plan)
 
 }  // namespace
 
-ConversionPlan MakePlan(const Analysis& a, const ResolvedOptions& options) {
+ConversionPlan MakePlan(const Analysis& a, const ResolvedOptions& given) {
+  ResolvedOptions options = given;
+  if (HasUncutBuffers(a)) options.read = ReadForm::kFull;
   ConversionPlan plan = ChoosePlan(a, options);
   if (plan.refusal) return plan;
   if (auto finding = internal::PadsChangeRows(a, plan)) {

@@ -1,4 +1,10 @@
+#include <algorithm>
+#include <initializer_list>
+#include <map>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "fmt/format.h"
 #include "sym/expr/expr.h"
@@ -6,6 +12,72 @@
 
 namespace kvlift::sym {
 namespace {
+
+struct Weighted {
+  int64_t factor = 1;
+  Expr e = nullptr;
+};
+
+// Returns the number that a sum is; nullopt if it is not the same number always.
+std::optional<int64_t> NumberOf(std::initializer_list<Weighted> sum) {
+  std::map<std::vector<Expr>, int64_t> coefficients;
+  for (const Weighted& part : sum) {
+    for (const Term& term : TermsOf(part.e)) {
+      coefficients[{term.atoms.begin(), term.atoms.end()}] += part.factor * term.coefficient;
+    }
+  }
+  int64_t number = 0;
+  for (const auto& [atoms, coefficient] : coefficients) {
+    if (atoms.empty()) number = coefficient;
+    if (!atoms.empty() && coefficient != 0) return std::nullopt;
+  }
+  return number;
+}
+
+// Returns true if p <= 0 says x <= y or x < y.
+bool IsBound(Expr p, Expr x, Expr y) {
+  const std::optional<int64_t> rest = NumberOf({{1, p}, {-1, x}, {1, y}});
+  return rest == 0 || rest == 1;
+}
+
+// The smaller or the larger of two integers.
+struct Extreme {
+  bool smaller = false;
+  Expr x = nullptr, y = nullptr;
+};
+
+// Returns the extreme that p <= 0 ? x : y is if p compares x and y; nullopt otherwise.
+std::optional<Extreme> ComparedExtreme(Expr e) {
+  if (e->kind() != Kind::kSelect || e->args()[0]->kind() != Kind::kLe) return std::nullopt;
+  const Expr p = e->args()[0]->args()[0], x = e->args()[1], y = e->args()[2];
+  if (x->is_predicate() && y->is_predicate()) return std::nullopt;
+  if (IsBound(p, x, y)) return Extreme{true, x, y};
+  if (IsBound(p, y, x)) return Extreme{false, x, y};
+  return std::nullopt;
+}
+
+// Returns the minimum or maximum that a conditional is; nullopt if it is another.
+std::optional<Extreme> ExtremeOf(Expr e) {
+  if (const auto extreme = ComparedExtreme(e)) return extreme;
+  if (e->kind() != Kind::kSelect || e->args()[0]->kind() != Kind::kLe) return std::nullopt;
+  const Expr p = e->args()[0]->args()[0], x = e->args()[1], y = e->args()[2];
+  // z <= low ? low : min(z, high), with low <= high, or the same for a maximum, or with the
+  // branches exchanged.
+  for (const bool in_second : {true, false}) {
+    const std::optional<Extreme> inner = ComparedExtreme(in_second ? y : x);
+    const Expr bound = in_second ? x : y;
+    if (!inner) continue;
+    for (const auto& [z, other] : {std::pair(inner->x, inner->y), std::pair(inner->y, inner->x)}) {
+      const bool below = inner->smaller == in_second;
+      const auto room = NumberOf({{1, other}, {-1, bound}});
+      const bool in_order = room && (inner->smaller ? *room >= 0 : *room <= 0);
+      if (in_order && (below ? IsBound(p, z, bound) : IsBound(p, bound, z))) {
+        return Extreme{!inner->smaller, x, y};
+      }
+    }
+  }
+  return std::nullopt;
+}
 
 class Printer {
  public:
@@ -22,6 +94,7 @@ class Printer {
       case Kind::kDim:
         return e->dim().name();
       case Kind::kLoad:
+        if (e->args().empty()) return Name(e->source());
         return fmt::format("{}[{}]", Name(e->source()), List(e->args(), ", "));
       case Kind::kFloorDiv:
         return fmt::format("{} div {}", Factor(e->args()[0]), Factor(e->args()[1]));
@@ -35,6 +108,7 @@ class Printer {
       case Kind::kAnd:
         return Conjunction(e->args());
       case Kind::kSelect:
+        if (const auto extreme = ExtremeOf(e)) return OfExtreme(*extreme);
         return fmt::format("{} ? {} : {}", Condition(e->args()[0]), Branch(e->args()[1]),
                            Branch(e->args()[2]));
       case Kind::kApply:
@@ -62,7 +136,27 @@ class Printer {
     return text;
   }
 
+  // Prints numbers last, and a maximum of a minimum as clamp(x, low, high).
+  std::string OfExtreme(const Extreme& extreme) const {
+    const bool number = extreme.x->kind() == Kind::kInteger;
+    const Expr first = number ? extreme.y : extreme.x, second = number ? extreme.x : extreme.y;
+    const char* name = extreme.smaller ? "min" : "max";
+    const auto inner = ExtremeOf(first);
+    const bool clamps = inner && inner->smaller != extreme.smaller &&
+                        second->kind() == Kind::kInteger &&
+                        (inner->x->kind() == Kind::kInteger || inner->y->kind() == Kind::kInteger);
+    if (!clamps) return fmt::format("{}({}, {})", name, Show(first), Show(second));
+    const bool turned = inner->x->kind() == Kind::kInteger;
+    const Expr z = turned ? inner->y : inner->x, bound = turned ? inner->x : inner->y;
+    const int64_t low = std::min(bound->value(), second->value());
+    const int64_t high = std::max(bound->value(), second->value());
+    const bool in_order = (extreme.smaller ? bound : second)->value() == low;
+    if (!in_order) return fmt::format("{}({}, {})", name, Show(first), Show(second));
+    return fmt::format("clamp({}, {}, {})", Show(z), low, high);
+  }
+
   static bool Compound(Expr e) {
+    if (ExtremeOf(e)) return false;
     return e->kind() == Kind::kSum || e->kind() == Kind::kSelect || e->kind() == Kind::kAnd ||
            e->kind() == Kind::kLe || e->kind() == Kind::kEq || e->kind() == Kind::kNot ||
            e->kind() == Kind::kFloorDiv;
@@ -70,13 +164,15 @@ class Printer {
 
   std::string Factor(Expr e) const { return Compound(e) ? fmt::format("({})", Show(e)) : Show(e); }
   std::string Condition(Expr e) const {
-    return e->kind() == Kind::kAnd || e->kind() == Kind::kSelect ? fmt::format("({})", Show(e))
-                                                                 : Show(e);
+    return e->kind() == Kind::kAnd || (e->kind() == Kind::kSelect && !ExtremeOf(e))
+               ? fmt::format("({})", Show(e))
+               : Show(e);
   }
 
   // Prints a conditional in parentheses.
   std::string Branch(Expr e) const {
-    return e->kind() == Kind::kSelect ? fmt::format("({})", Show(e)) : Show(e);
+    const bool conditional = e->kind() == Kind::kSelect && !ExtremeOf(e);
+    return conditional ? fmt::format("({})", Show(e)) : Show(e);
   }
 
   std::string Product(const Term& term, int64_t coefficient) const {

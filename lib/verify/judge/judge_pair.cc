@@ -304,6 +304,7 @@ void PairVerifier::RunPlans(Driver* driver, ErrorBounds* bounds, Runner& source,
   failure_ = runner.failure;
   unsupported_ = runner.unsupported;
   unjudged_ = runner.unjudged;
+  undecided_ = runner.undecided;
   no_append_ = runner.no_append;
   if (runner.free_masks) fed_freely_ = added_masks_;
   if (runner.free_positions) {

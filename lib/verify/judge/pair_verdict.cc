@@ -87,7 +87,8 @@ VerifyReport PairVerifier::Finish() {
                     report_.rounding.broken));
   }
   if (const std::string missing = coverage_.Missing(relation_, Excuses()); !missing.empty()) {
-    return Inconclusive("KV406 " + missing);
+    return Inconclusive("KV406 " + missing +
+                        (undecided_.empty() ? "" : "; a plan was not judged: " + undecided_));
   }
   if (!weak_.empty()) return Inconclusive("KV408 " + weak_);
   if (options_.controls && report_.controls.empty()) {

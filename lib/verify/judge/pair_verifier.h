@@ -82,7 +82,7 @@ class PairVerifier {
   std::vector<std::string> unread_;  // inputs of which the models read the shape only
   StepFeeds equal_start_;
   VerifyReport report_;
-  std::string failure_, unsupported_, unjudged_, unrefused_, no_append_;
+  std::string failure_, unsupported_, unjudged_, unrefused_, no_append_, undecided_;
   std::string false_role_;  // see RoleContradiction
   SelfCheckFacts facts_;
   Coverage coverage_;

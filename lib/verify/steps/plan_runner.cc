@@ -104,19 +104,19 @@ void PlanRunner::RunExtra(Driver* driver, ErrorBounds* bounds, Plan* plan, Runne
     if (plan->skipped.empty()) {
       const Tried tried = TryExtra(driver, bounds, *plan, source, converted);
       const Outcome& outcome = tried.outcome;
-      const std::string undecided = WhyUndecided(outcome);
-      if (tried.ran && outcome.unjudged.empty() && !outcome.unsupported && undecided.empty()) {
+      const std::string why_undecided = WhyUndecided(outcome);
+      if (tried.ran && outcome.unjudged.empty() && !outcome.unsupported && why_undecided.empty()) {
         return TakeExtra(*plan, tried);
       }
       if (why.empty()) {
         why = !tried.record.stopped.empty() ? WhyNotRun(tried.record)
               : !outcome.unfed.empty()      ? outcome.unfed
               : !outcome.unjudged.empty()   ? outcome.unjudged
-              : !undecided.empty()          ? undecided
+              : !why_undecided.empty()      ? why_undecided
                                             : outcome.failed;
       }
       // A plan that lacks a kernel or memory, or a number to compare with, shows no fault.
-      if (outcome.unsupported || !outcome.unjudged.empty() || !undecided.empty()) break;
+      if (outcome.unsupported || !outcome.unjudged.empty() || !why_undecided.empty()) break;
     }
     if (next == shorter.size()) break;
     *plan = std::move(shorter[next++]);
@@ -176,7 +176,6 @@ void PlanRunner::Reach(const Plan& plan, int steps) {
 
 void PlanRunner::Run(Driver* driver, ErrorBounds* bounds, Runner& source, Runner& converted,
                      std::vector<Plan>* plans) {
-  std::string undecided;
   pace_->Begin("plan", plans->size());
   for (Plan& plan : *plans) {
     pace_->Next(plan.name);

@@ -55,6 +55,8 @@ class PlanRunner {
   // Why the executor cannot run the converted model (no kernel, no memory), and where the source
   // gives NaN for a number, or why no plan could be judged; empty: neither.
   std::string unsupported, unjudged;
+  // Why the first plan that was not judged was not: rounding may decide it; empty: all were judged.
+  std::string undecided;
   // Where the source runs a step and does not append, though it appended in others; empty: nowhere,
   // or every fact of the proof holds.
   std::string no_append;

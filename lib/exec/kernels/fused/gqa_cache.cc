@@ -34,6 +34,10 @@ float CacheRows::Scale(int64_t head, int64_t d) const {
 }
 
 void CacheRows::Store(int64_t head, const float* x, std::byte* row) const {
+  const auto steps = [&](int64_t d) {
+    const float scale = Scale(head, d);
+    return x[d] * (scale == 0 ? 1 : 1 / scale);
+  };
   switch (type_) {
     case TensorProto::FLOAT:
       std::memcpy(row, x, static_cast<size_t>(bytes_));
@@ -44,7 +48,7 @@ void CacheRows::Store(int64_t head, const float* x, std::byte* row) const {
       return math::NarrowArray(x, size_, reinterpret_cast<math::Bfloat*>(row));
     case TensorProto::FLOAT8E4M3FN:
       for (int64_t d = 0; d < size_; ++d) {
-        SetSmallFloat(RowView(type_, size_, row), d, x[d] / Scale(head, d), true);
+        SetSmallFloat(RowView(type_, size_, row), d, steps(d), true);
       }
       return;
     default:
@@ -54,9 +58,7 @@ void CacheRows::Store(int64_t head, const float* x, std::byte* row) const {
   const float low = packed ? -8 : -128, high = packed ? 7 : 127;
   if (packed) std::memset(row, 0, static_cast<size_t>(bytes_));
   for (int64_t d = 0; d < size_; ++d) {
-    const float scale = Scale(head, d);
-    const float steps = x[d] * (scale == 0 ? 1 : 1 / scale);
-    const float code = std::clamp(std::nearbyint(steps), low, high);
+    const float code = std::clamp(std::nearbyint(steps(d)), low, high);
     const int value = std::isnan(code) ? 0 : static_cast<int>(code);
     if (packed) {
       row[d / 2] |= static_cast<std::byte>((value + kZeroPoint) << (d % 2 * 4));

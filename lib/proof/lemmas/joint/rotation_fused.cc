@@ -94,7 +94,12 @@ class RotationReader {
 
   bool IsSame(Expr mine, Expr theirs, const Facts& facts) {
     const Expr e = twins_.Translate(mine, pool_.Index(0), facts);
-    return e != nullptr && e == twins_.Normal(theirs, facts);
+    if (e == nullptr) return false;
+    const Expr other = twins_.Normal(theirs, facts);
+    if (e == other) return true;
+    if (e != twins_.Fitted(other, facts)) return false;
+    twins_.RestOnFits();
+    return true;
   }
 
   const GraphPair& pair_;

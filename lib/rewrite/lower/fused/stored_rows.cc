@@ -56,9 +56,15 @@ std::string Factor(Lowering& l, const StoredRows& stored, bool inverse, std::str
   return l.nodes().Floats(dims, values, fmt::format("{}_{}", role, inverse ? "inverse" : "scale"));
 }
 
-std::string Codes(Lowering& l, int bits) {
-  return bits == 4 ? l.nodes().Scalar(kBias, TensorProto::UINT8)
-                   : l.nodes().Scalar(0, TensorProto::INT8);
+// Returns the code of 0, which is the zero point.
+std::string CodeOfZero(Lowering& l, const StoredRows& stored) {
+  return l.nodes().Scalar(stored.two_in_a_byte() ? kBias : 0, stored.type);
+}
+
+// Returns the types of a cache whose codes have so many bits.
+std::vector<int32_t> TypesOfCodes(int64_t bits) {
+  if (bits == 4) return {TensorProto::UINT8};
+  return {TensorProto::INT8, TensorProto::FLOAT8E4M3FN};
 }
 
 }  // namespace
@@ -73,22 +79,23 @@ std::string ReadStoredRows(Lowering& l, NodeId n, int64_t heads, int64_t size, S
     if (l.has(n, kKeyScale) || l.has(n, kValueScale)) {
       return "needs no scales of rows that are kept as they are";
     }
-    *key = *value = {0, heads, size, {}};
+    *key = *value = {TensorProto::UNDEFINED, heads, size, {}};
     return {};
   }
   if (bits != 8 && bits != 4) return "needs a kv_cache_bit_width of 8 or 4";
   if (bits == 4 && size % 2 != 0) return "needs heads of an even size where two share a byte";
-  const int32_t type = bits == 8 ? TensorProto::INT8 : TensorProto::UINT8;
+  const std::vector<int32_t> types = TypesOfCodes(bits);
   StoredRows* const sides[] = {key, value};
   for (int side = 0; side < 2; ++side) {
     if (forms[side] != "PER_TENSOR" && forms[side] != "PER_CHANNEL") {
       return "needs keys and values that are both quantised, PER_TENSOR or PER_CHANNEL";
     }
-    if (l.has(n, kPastKey + side) && l.Type(n, kPastKey + side) != type) {
-      return fmt::format("needs caches of {} for {} bits, found {}", ElementTypeName(type), bits,
-                         ElementTypeName(l.Type(n, kPastKey + side)));
+    const int32_t type = l.has(n, kPastKey + side) ? l.Type(n, kPastKey + side) : types[0];
+    if (std::find(types.begin(), types.end(), type) == types.end()) {
+      return fmt::format("needs caches of {} for {} bits, found {}",
+                         bits == 4 ? "uint8" : "int8 or float8e4m3fn", bits, ElementTypeName(type));
     }
-    *sides[side] = {static_cast<int>(bits), heads, size, {}};
+    *sides[side] = {type, heads, size, {}};
     std::string why = ReadScale(l, n, kKeyScale + side, forms[side] == "PER_CHANNEL", sides[side]);
     if (!why.empty()) return why;
   }
@@ -98,14 +105,14 @@ std::string ReadStoredRows(Lowering& l, NodeId n, int64_t heads, int64_t size, S
 std::string Stored(Lowering& l, const StoredRows& stored, const std::string& rows,
                    std::string_view role) {
   NodeBuilder& nodes = l.nodes();
-  const std::string one = nodes.Scalar(1, TensorProto::FLOAT), codes = Codes(l, stored.bits);
+  const std::string one = nodes.Scalar(1, TensorProto::FLOAT), zero = CodeOfZero(l, stored);
   std::string x = nodes.Add("Mul", {rows, Factor(l, stored, true, role)}, "in_steps");
-  if (stored.bits == 8) return nodes.Add("QuantizeLinear", {x, one, codes}, "codes");
+  if (!stored.two_in_a_byte()) return nodes.Add("QuantizeLinear", {x, one, zero}, "codes");
   x = nodes.Add(
       "Clip",
       {x, nodes.Scalar(-kBias, TensorProto::FLOAT), nodes.Scalar(kBias - 1, TensorProto::FLOAT)},
       "in_range");
-  x = nodes.Add("QuantizeLinear", {x, one, codes}, "codes");
+  x = nodes.Add("QuantizeLinear", {x, one, zero}, "codes");
   x = nodes.Add("Reshape", {x, nodes.Int64s({0, 0, 0, stored.stored_size(), 2})}, "pairs");
   const auto half = [&](int64_t at, const char* name) {
     return nodes.Add("Gather", {x, nodes.Int64(at)}, name, {MakeAttribute("axis", int64_t{4})});
@@ -121,7 +128,7 @@ std::string Restored(Lowering& l, const StoredRows& stored, const std::string& c
                      std::string_view role) {
   NodeBuilder& nodes = l.nodes();
   NodeBuilder::Inputs inputs = {cache};
-  if (stored.bits == 4) {
+  if (stored.two_in_a_byte()) {
     const std::string byte = nodes.Add("Unsqueeze", {cache, nodes.Int64s({4})}, "bytes");
     const std::string shifted =
         nodes.Add("BitShift", {byte, nodes.Bytes({0, 4}, "halves")}, "halves",
@@ -133,7 +140,7 @@ std::string Restored(Lowering& l, const StoredRows& stored, const std::string& c
   const bool by_channel = stored.scale.size() > 1;
   inputs.push_back(by_channel ? nodes.Scalar(1, TensorProto::FLOAT)
                               : Factor(l, stored, false, role));
-  if (stored.bits == 4) inputs.push_back(Codes(l, stored.bits));
+  if (stored.two_in_a_byte()) inputs.push_back(CodeOfZero(l, stored));
   const std::string rows = nodes.Add("DequantizeLinear", inputs, "dequantized");
   if (!by_channel) return rows;
   return nodes.Add("Mul", {rows, Factor(l, stored, false, role)}, "dequantized");
