@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "ir/operators/operator_traits.h"
 #include "ir/tensor_data.h"
 #include "rewrite/plan/cross_token_ops.h"
 #include "rewrite/recognise/attention/attention_search.h"
@@ -172,13 +173,10 @@ bool ValueHidesLater(const PlanBasis& s, ValueId v, absl::Span<const Expr> start
   return false;
 }
 
+// Returns true if the node works on scores or masks element by element, or moves them.
 bool CarriesScores(const Graph& graph, NodeId n) {
-  for (const char* op :
-       {"Add", "Sub", "Where", "Cast", "Identity", "Concat", "Reshape", "Transpose", "Unsqueeze",
-        "Squeeze", "Expand", "Mul", "Div", "Min", "Max", "Dropout", "Slice", "Exp"}) {
-    if (graph.Is(n, op)) return true;
-  }
-  return false;
+  const onnx::NodeProto& node = graph.node(n);
+  return FindElementwise(node) != nullptr || !MovedOperands(node).empty() || graph.Is(n, "Dropout");
 }
 
 }  // namespace

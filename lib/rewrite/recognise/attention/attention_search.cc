@@ -192,8 +192,8 @@ NodeId BetweenSoftmaxAndProduct(const Graph& graph, NodeId softmax) {
     if (uses.empty() || uses[0].node == kNoNode) return kNoNode;
     n = uses[0].node;
     const std::string& op = graph.node(n).op_type();
-    if (op == "Cast" || op == "Identity" || op == "Dropout" || op == "Reshape" ||
-        op == "Transpose" || op == "Where" || op == "Slice" || op == "IsNaN") {
+    if (op == "Cast" || op == "CastLike" || op == "Identity" || op == "Dropout" ||
+        op == "Reshape" || op == "Transpose" || op == "Where" || op == "Slice" || op == "IsNaN") {
       continue;  // IsNaN and Where guard the weights of rows without visible keys
     }
     return op.find("MatMul") != std::string::npos || op == "Gemm" || op == "Einsum" ? kNoNode : n;
