@@ -159,6 +159,7 @@ inline Tensor MakeInput(const Input& input, const Step& step) {
     else if (m == "last") number = past + count - 1;
     else if (m == "total") number = past + count;
     else if (m == "new") number = count;
+    else if (m == "last_new") number = count - 1;
     else if (m == "order") number = sequence;
     else if (m == "has_past") number = past > 0;
     else if (m == "no_past") number = past == 0;

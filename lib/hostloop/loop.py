@@ -113,7 +113,8 @@ class Decoder:
             result = {"tokens": lambda: tokens if "B" in place else tokens[0],
                       "positions": lambda: past + token,
                       "last": lambda: past + count - 1, "total": lambda: past + count,
-                      "new": lambda: count, "order": lambda: sequence,
+                      "new": lambda: count, "last_new": lambda: count - 1,
+                      "order": lambda: sequence,
                       "has_past": lambda: past > 0, "no_past": lambda: past == 0,
                       "ones": lambda: 1, "zeros": lambda: 0,
                       "tree": lambda: np.tri(new)}[spec.meaning]()

@@ -46,6 +46,8 @@ std::string MeaningOf(const Reading& reading) {
       return "total";
     case Meaning::kNew:
       return "new";
+    case Meaning::kLastNew:
+      return "last_new";
     case Meaning::kBeamIndices:
       return "order";
     case Meaning::kFlag:

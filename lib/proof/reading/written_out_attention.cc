@@ -225,16 +225,14 @@ bool AttentionReader::ReadFirstProduct(NodeId n, Expr e) {
 }
 
 bool AttentionReader::SamePlace(absl::Span<const Expr> args, absl::Span<const Expr> here) const {
-  if (args.size() != here.size()) return false;
-  constexpr size_t kGrouped = 5;
-  if (args.size() == kGrouped) return std::equal(args.begin(), args.end(), here.begin());
-  // 0 unless heads are folded into the batch.
-  const size_t more = r_.extents.extents.size() - args.size();
-  for (size_t k = 0; k < args.size(); ++k) {
-    const bool one = more == 0 && r_.extents.extents[k]->is_integer(1) && args[k]->is_integer(0);
-    if (args[k] != here[k] && !one) return false;
+  sym::Pool::Substitution one;
+  for (Expr extent : r_.extents.extents) {
+    const bool is_one = extent != nullptr && extent->is_integer(1);
+    one.indices.push_back(is_one ? pool_.Integer(0) : nullptr);
   }
-  return true;
+  return std::equal(args.begin(), args.end(), here.begin(), here.end(), [&](Expr a, Expr b) {
+    return a == b || pool_.Substitute(a, one, r_.extents) == pool_.Substitute(b, one, r_.extents);
+  });
 }
 
 bool AttentionReader::ReadProducts(NodeId node) {

@@ -5,6 +5,16 @@
 
 namespace kvlift {
 
+namespace {
+
+bool HasOneElement(const Graph& after, const ManifestCache& cache, size_t axis) {
+  const ValueId v = after.Find(cache.input);
+  if (v == kNoValue || !after.type(v).shape || axis >= after.type(v).shape->size()) return false;
+  return (*after.type(v).shape)[axis].value == 1;
+}
+
+}  // namespace
+
 std::vector<RelationMutant> MakeRelationMutants(const Graph& after, const Manifest& relation) {
   std::vector<RelationMutant> mutants;
   const auto add = [&](const std::string& name, const auto& edit) {
@@ -49,13 +59,18 @@ std::vector<RelationMutant> MakeRelationMutants(const Graph& after, const Manife
   if (!caches.empty()) {
     add("a cache of the source that does not exist",
         [](Manifest* m) { m->caches.back().source.input += ".mutant"; });
-    const std::string layout = caches.back().layout;
+    // Steps of one token do not tell rows from the axis of a single head.
+    const std::string& layout = caches.back().layout;
     const size_t heads = layout.find('N'), rows = layout.find('S');
-    if (heads != std::string::npos && rows != std::string::npos) {
-      add("heads and rows of a cache exchanged", [&](Manifest* m) {
-        std::swap(m->caches.back().layout[heads], m->caches.back().layout[rows]);
-        m->caches.back().axis = static_cast<int64_t>(heads);
-      });
+    const bool of_heads = heads != std::string::npos && !HasOneElement(after, caches.back(), heads);
+    const size_t other = of_heads ? heads : layout.find('D');
+    if (other != std::string::npos && rows != std::string::npos) {
+      add(of_heads ? "heads and rows of a cache exchanged"
+                   : "elements and rows of a cache exchanged",
+          [&](Manifest* m) {
+            std::swap(m->caches.back().layout[other], m->caches.back().layout[rows]);
+            m->caches.back().axis = static_cast<int64_t>(other);
+          });
     }
   }
   if (!relation.outputs.empty()) {

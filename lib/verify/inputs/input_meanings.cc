@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 
+#include "absl/strings/numbers.h"
 #include "base/status.h"
 #include "exec/memory/small_types.h"
 #include "fmt/format.h"
@@ -34,6 +35,7 @@ absl::StatusOr<SourceInterface> InputReader::Run() {
   ReadRelation();
   FindTokens();
   for (const ManifestCache& cache : relation_.caches) ReadCache(cache);
+  FindFreeNames();
   if (out_.fixed_batch.value_or(1) < 1 || out_.fixed_tokens.value_or(1) < 1) {
     return absl::FailedPreconditionError("the source is declared for no sequences or no tokens");
   }
@@ -227,6 +229,36 @@ void InputReader::ReadTokenShape(const Dims& dims) {
     if (!dims[0].param.empty()) batch_.insert(dims[0].param);
   } else {
     out_.fixed_batch = 1;
+  }
+}
+
+// Returns true if the dimension name is that of B, S, P, M or a sum with one of them.
+bool InputReader::IsNameOfStep(const std::string& name) const {
+  const auto of_step = [&](const std::string& part) {
+    return batch_.count(part) > 0 || tokens_.count(part) > 0 || past_.count(part) > 0 ||
+           slots_.count(part) > 0;
+  };
+  const auto parts = SummandsOf(name);
+  return of_step(name) || std::any_of(parts.begin(), parts.end(), of_step);
+}
+
+// Finds the names of lengths that no step determines: those of an inner axis of an input of numbers
+// that is neither a cache nor a mask, such as the keys of an encoder.
+void InputReader::FindFreeNames() {
+  for (ValueId v : graph_.graph_inputs()) {
+    const std::string& name = graph_.name(v);
+    const TensorType& type = graph_.type(v);
+    if (SaysNoTokens(name) || name == tokens_input_ || !type.shape || uses_.IsMask(name) ||
+        !IsFloatType(type.elem_type)) {
+      continue;
+    }
+    for (size_t k = 1; k + 1 < type.shape->size(); ++k) {
+      const std::string& param = (*type.shape)[k].param;
+      int64_t size = 0;  // transformers declares constant sizes as names of digits
+      if (!param.empty() && !absl::SimpleAtoi(param, &size) && !IsNameOfStep(param)) {
+        free_.insert(param);
+      }
+    }
   }
 }
 

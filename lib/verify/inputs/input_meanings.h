@@ -46,10 +46,12 @@ enum class Meaning {
   kLast,         // P + S - 1
   kTotal,        // P + S
   kNew,          // S
+  kLastNew,      // S - 1, the index of the last new token
   kBeamIndices,  // beam indices: for each sequence, the index of the one whose past it takes over
   kFlag,         // P > 0
   kNoFlag,       // P == 0
   kMask,         // which keys a token sees
+  kFixedMask,    // which of some other rows a token sees, such as those of an encoder
   kOnes,         // 1 everywhere, such as a mask that hides nothing
   kZeros,        // 0 everywhere
   kReal,         // real numbers that differ from token to token, such as embeddings

@@ -39,6 +39,8 @@ class InputReader {
   void FindHiddenTokens(bool floats);
   void FindNewRows();
   void ReadTokenShape(const Dims& dims);
+  void FindFreeNames();
+  bool IsNameOfStep(const std::string& name) const;
   bool BatchIs(const ManifestCache& cache, const Dim& dim) const;
   std::optional<int64_t> SizeOfPresent(const ManifestCache& cache, size_t axis, size_t rank) const;
   void ReadCache(const ManifestCache& cache);
@@ -62,6 +64,7 @@ class InputReader {
   std::set<std::string> batch_, past_, tokens_, slots_, cache_inputs_, positions_;
   std::map<std::string, Meaning> all_;  // inputs that are all ones or all zeros
   std::set<int64_t> slots_values_;      // the numbers of slots that caches declare
+  std::set<std::string> free_;          // names of lengths that no step determines
   std::map<std::string, int> wide_;
   std::map<std::string, std::string> kept_;
   std::string tokens_input_;

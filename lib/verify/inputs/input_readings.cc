@@ -34,6 +34,9 @@ std::vector<Axis> InputReader::AxisOptions(const std::string& name, const Dims& 
   if (batch_.count(dim.param) > 0) return {{Extent::kBatch, 1}};
   if (tokens_.count(dim.param) > 0) return {{Extent::kTokens, 0}};
   if (past_.count(dim.param) > 0) return {{Extent::kPast, 0}};
+  const Axis free = {Extent::kStatic, kFreeLength, true,
+                     dim.param.empty() ? fmt::format("{}[{}]", name, k) : dim.param};
+  if (free_.count(dim.param) > 0 && !first) return {free};
   if (first && dims.size() > 1) {
     Axis sequences = {Extent::kBatch, 1};
     sequences.own_name = dim.param;
@@ -52,8 +55,6 @@ std::vector<Axis> InputReader::AxisOptions(const std::string& name, const Dims& 
   if (int64_t size = 0; absl::SimpleAtoi(dim.param, &size) && size > 0) {
     return {{Extent::kStatic, size}};
   }
-  const Axis free = {Extent::kStatic, kFreeLength, true,
-                     dim.param.empty() ? fmt::format("{}[{}]", name, k) : dim.param};
   if (!last || first) return {free};
   return {free, {growing_ ? Extent::kKeys : Extent::kSlots, 0}};
 }
@@ -172,6 +173,9 @@ void InputReader::AddMeanings(const std::string& name, bool whole, Reading readi
     return;
   }
   if (!whole) return add(reading.Has(Extent::kTokens) ? Meaning::kReal : Meaning::kConstant);
+  if (!reading.axes.empty() && !reading.axes.back().free_length.empty() && uses_.IsMask(name)) {
+    return add(Meaning::kFixedMask);
+  }
   if (truth) {
     add(Meaning::kFlag);
     return add(Meaning::kNoFlag);
@@ -215,6 +219,7 @@ void InputReader::AddLengths(const std::string& name, const Add& add) const {
   add(Meaning::kLast);
   if (!total) add(Meaning::kTotal);
   add(Meaning::kNew);
+  add(Meaning::kLastNew);
 }
 
 }  // namespace kvlift::internal

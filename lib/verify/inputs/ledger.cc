@@ -61,6 +61,8 @@ std::string TextOf(const Reading& reading, const std::string& name, int32_t type
       return fmt::format("{} holds P + S", name);
     case Meaning::kNew:
       return fmt::format("{} holds S", name);
+    case Meaning::kLastNew:
+      return fmt::format("{} holds S - 1", name);
     case Meaning::kFlag:
       return fmt::format("{} is true where there is a past", name);
     case Meaning::kNoFlag:
@@ -70,6 +72,8 @@ std::string TextOf(const Reading& reading, const std::string& name, int32_t type
       return reading.spelling == Spelling::kAdded
                  ? fmt::format("{} holds 0 and the lowest number of its type", name)
                  : fmt::format("{} holds 1 and 0", name);
+    case Meaning::kFixedMask:
+      return fmt::format("{} holds 1 and 0, and 1 first", name);
     default:
       return {};
   }
@@ -78,6 +82,7 @@ std::string TextOf(const Reading& reading, const std::string& name, int32_t type
 AssumptionKind KindOf(Meaning meaning) {
   switch (meaning) {
     case Meaning::kMask:
+    case Meaning::kFixedMask:
       return AssumptionKind::kMaskValues;
     case Meaning::kFlag:
     case Meaning::kNoFlag:

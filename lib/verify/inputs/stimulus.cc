@@ -221,6 +221,8 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
       return past + static_cast<double>(step.real_of(b));
     case Meaning::kNew:
       return static_cast<double>(step.real_of(b));
+    case Meaning::kLastNew:
+      return static_cast<double>(step.real_of(b)) - 1;
     case Meaning::kBeamIndices:
       return static_cast<double>(step.order.empty() ? b : step.order[b]);
     case Meaning::kFlag:
@@ -241,6 +243,12 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
       const bool visible = key >= 0 && !pad && !hidden && key < end;
       if (reading.spelling == Spelling::kAdded) return visible ? 0.0 : Lowest(input.type);
       return visible == (reading.spelling == Spelling::kOne) ? 1 : 0;
+    }
+    case Meaning::kFixedMask: {
+      constexpr double kHiddenShare = -0.4;
+      const double u = Noise(seed_ ^ input.salt, reading.Has(Extent::kBatch) ? sequence : 0, 0,
+                             static_cast<uint64_t>(rest));
+      return rest == 0 || u > kHiddenShare ? 1 : 0;
     }
     case Meaning::kReal:
       return 1.5 * Noise(seed_ ^ input.salt, sequence, place, static_cast<uint64_t>(rest) + 1);
