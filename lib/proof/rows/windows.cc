@@ -85,15 +85,17 @@ void SeparateWindowLengths(const Manifest& relation, onnx::ModelProto* source) {
   }
 }
 
-void ShareLengths(const Manifest& relation, onnx::ModelProto* source) {
+namespace {
+
+// Shares the lengths of the pasts that keep windows, or of those that keep all rows.
+void ShareLengthsOf(bool windows, const Manifest& relation, onnx::ModelProto* source) {
   using Dimension = onnx::TensorShapeProto::Dimension;
   auto& inputs = *source->mutable_graph()->mutable_input();
   std::vector<Dimension*> rows;  // of each past, without those that are numbers
   for (const ManifestCache& cache : relation.caches) {
-    if (!BecomesBuffer(cache) || cache.source.kind == UpdateKind::kWindow || cache.source.sliding ||
-        !cache.source.select.empty()) {
-      continue;
-    }
+    const bool keeps_window = cache.source.kind == UpdateKind::kWindow;
+    const bool counts = keeps_window || (BecomesBuffer(cache) && !cache.source.sliding);
+    if (keeps_window != windows || !counts || !cache.source.select.empty()) continue;
     for (onnx::ValueInfoProto& input : inputs) {
       if (input.name() != cache.source.input) continue;
       auto* shape = input.mutable_type()->mutable_tensor_type()->mutable_shape();
@@ -112,6 +114,12 @@ void ShareLengths(const Manifest& relation, onnx::ModelProto* source) {
     if (dim->dim_param() != name) names[dim->dim_param()] = name;
   }
   sym::RenameSizes(names, source->mutable_graph());
+}
+
+}  // namespace
+
+void ShareLengths(const Manifest& relation, onnx::ModelProto* source) {
+  for (const bool windows : {false, true}) ShareLengthsOf(windows, relation, source);
 }
 
 std::vector<SourceCase> WindowCases(const Manifest& relation) {

@@ -33,9 +33,11 @@ std::vector<SourceCase> WindowCases(const Manifest& relation);
 // whatever the model declares.
 void SeparateWindowLengths(const Manifest& relation, onnx::ModelProto* source);
 
-// Gives one dim_param to the row axes of all other growing pasts, and renames it wherever inputs
-// declare one of the old names: by the relation these pasts hold the same number of rows, P, in
-// every step (KV304). Sliding buffers are not among them: what they declare is a number of slots.
+// Gives one dim_param to the row axes of all other growing pasts, and one to those of windows, and
+// renames it wherever inputs declare one of the old names: by the relation these pasts hold the
+// same number of rows, P, in every step (KV304), and windows of one size, the only ones that are
+// proved, the newest of as many. Sliding buffers are not among them: what they declare is a number
+// of slots.
 void ShareLengths(const Manifest& relation, onnx::ModelProto* source);
 
 }  // namespace kvlift

@@ -281,14 +281,19 @@ Expr AttentionJudge::InWindowRing(const MaskOfSite& mask, const WindowRing& ring
 Expr AttentionJudge::Normal(const PlannedCache& key, Expr e) const {
   if (!key.grows()) return CountedUp(s_.forms, e);
   sym::Pool::Substitution one_name = s_.extents.normal;
-  if (const auto* last = std::get_if<KeepLast>(&key.how)) {
+  const auto* last = std::get_if<KeepLast>(&key.how);
+  if (last != nullptr) {
     for (const PlannedCache& cache : s_.caches) {
       const auto* other = std::get_if<KeepLast>(&cache.how);
       if (other == nullptr || other->window != last->window) continue;
       one_name.dims[other->past_length->dim()] = last->past_length;
     }
   }
-  return s_.pool.Substitute(e, one_name, {});
+  e = s_.pool.Substitute(e, one_name, {});
+  if (last == nullptr) return e;
+  // A past that keeps a window has no more rows than the window.
+  const Expr most = s_.pool.Integer(last->window);
+  return s_.pool.Assume(e, s_.pool.Le(last->past_length, most, {}), true, {});
 }
 
 }  // namespace kvlift::internal

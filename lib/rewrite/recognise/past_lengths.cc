@@ -82,24 +82,31 @@ absl::StatusOr<std::shared_ptr<const Graph>> WithWindowLengths(
 
 absl::StatusOr<std::shared_ptr<const Graph>> WithOneLength(const Graph& graph,
                                                            absl::Span<const CacheUpdate> updates) {
-  const CacheUpdate* first = nullptr;
+  struct First {
+    const CacheUpdate* update = nullptr;
+    std::string name;
+  };
+  absl::flat_hash_map<int64_t, First> groups;  // by window; 0: all rows are kept
   sym::SizeNames names;
-  absl::flat_hash_map<std::string, int> unnamed;  // by input: the axis that gets the name
-  std::string name;
+  struct Unnamed {
+    int axis = 0;
+    std::string name;
+  };
+  absl::flat_hash_map<std::string, Unnamed> unnamed;  // by input
   for (const CacheUpdate& update : updates) {
     const auto& shape = graph.type(update.pair.past).shape;
-    if (!update.grows() || update.window() || !shape) continue;
+    if (!update.grows() || !shape) continue;
     const Dim& rows = (*shape)[update.axis];
     if (rows.value) continue;
-    if (first == nullptr) {
+    First& first = groups[update.window().value_or(0)];
+    if (first.update == nullptr) {
       if (rows.param.empty()) return nullptr;
-      first = &update;
-      name = rows.param;
-    } else if (update.new_length == first->new_length && rows.param != name) {
+      first = {&update, rows.param};
+    } else if (update.new_length == first.update->new_length && rows.param != first.name) {
       if (rows.param.empty()) {
-        unnamed[graph.name(update.pair.past)] = update.axis;
+        unnamed[graph.name(update.pair.past)] = {update.axis, first.name};
       } else {
-        names[rows.param] = name;
+        names[rows.param] = first.name;
       }
     }
   }
@@ -109,7 +116,7 @@ absl::StatusOr<std::shared_ptr<const Graph>> WithOneLength(const Graph& graph,
       const auto found = unnamed.find(input.name());
       if (found == unnamed.end()) continue;
       auto* shape = input.mutable_type()->mutable_tensor_type()->mutable_shape();
-      shape->mutable_dim(found->second)->set_dim_param(name);
+      shape->mutable_dim(found->second.axis)->set_dim_param(found->second.name);
     }
     return !unnamed.empty();
   });

@@ -25,8 +25,8 @@ absl::StatusOr<std::shared_ptr<const Graph>> WithWindowLengths(
     const Graph& graph, absl::Span<const CacheUpdate> updates);
 
 // Returns the graph in which the rows of all pasts that grow by the same number of rows, and keep
-// all, have one name, which replaces the others at all graph inputs; null if they have. Values keep
-// their ids.
+// all or the same window, have one name, which replaces the others at all graph inputs; null if
+// they have. Values keep their ids.
 absl::StatusOr<std::shared_ptr<const Graph>> WithOneLength(const Graph& graph,
                                                            absl::Span<const CacheUpdate> updates);
 
