@@ -120,6 +120,9 @@ class Engine {
   // Conjunction; drops conjuncts that another conjunct implies.
   Expr And(Expr p, Expr q);
   Expr Or(Expr p, Expr q);
+  // Returns e with the branch that is taken where the condition is true, or where it is false, in
+  // place of each select by it or by its negation.
+  Expr Given(Expr e, Expr condition, bool truth);
   // Applies fn below the selects of xs, see Pool::Lift. Returns null if fn returns null, or if
   // there are more than 256 combinations of branches.
   Expr Lift(std::vector<Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn);

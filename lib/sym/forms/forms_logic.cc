@@ -117,6 +117,16 @@ Expr Engine::Select(Expr condition, Expr then, Expr otherwise) {
   return pool_.Select(c, then, otherwise);
 }
 
+Expr Engine::Given(Expr e, Expr condition, bool truth) {
+  if (!IsSelect(e)) return e;
+  const Expr c = e->args()[0], then = Given(e->args()[1], condition, truth),
+             otherwise = Given(e->args()[2], condition, truth);
+  if (c == condition) return truth ? then : otherwise;
+  if (c == pool_.Not(condition)) return truth ? otherwise : then;
+  const bool same = then == e->args()[1] && otherwise == e->args()[2];
+  return same ? e : pool_.Select(c, then, otherwise);
+}
+
 Expr Engine::Lift(std::vector<Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn) {
   int64_t leaves = 1;
   for (Expr x : xs) leaves = std::min(kMaxLeaves + 1, leaves * CountLeaves(x));
@@ -126,9 +136,8 @@ Expr Engine::Lift(std::vector<Expr> xs, const std::function<Expr(absl::Span<cons
     const Expr condition = xs[k]->args()[0];
     std::vector<Expr> yes = xs, no = xs;
     for (size_t j = k; j < xs.size(); ++j) {
-      if (!IsSelect(xs[j]) || xs[j]->args()[0] != condition) continue;
-      yes[j] = xs[j]->args()[1];
-      no[j] = xs[j]->args()[2];
+      yes[j] = Given(xs[j], condition, true);
+      no[j] = Given(xs[j], condition, false);
     }
     const Expr a = Lift(std::move(yes), fn);
     const Expr b = a == nullptr ? nullptr : Lift(std::move(no), fn);

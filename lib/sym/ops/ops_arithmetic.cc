@@ -210,9 +210,17 @@ bool IsProduct(const Graph& graph, ValueId v) {
   return false;
 }
 
-// Returns true if the node is a product that is added to another product or to a product of
-// matrices, or subtracted from one, or it from the node: a blend, such as
-// old * (1 - hot) + new * hot, or score * seen - 10000 * (1 - seen).
+// Returns true if v is what a Where gives, perhaps behind Identity nodes.
+bool IsSelection(const Graph& graph, ValueId v) {
+  NodeId n = graph.producer(v);
+  while (n != kNoNode && graph.Is(n, "Identity")) n = graph.producer(graph.inputs(n)[0]);
+  return n != kNoNode && graph.Is(n, "Where");
+}
+
+// Returns true if the node is a product that is added to another product, to a product of matrices
+// or to a selection, or subtracted from one, or it from the node: a blend, such as
+// old * (1 - hot) + new * hot, Where(hot, 0, old) + new * hot, or score * seen - 10000 * (1 -
+// seen).
 bool IsPartOfBlend(OpContext& c) {
   const Graph& graph = c.engine().graph();
   if (c.op() != "Mul" || c.output(0) == kNoValue) return false;
@@ -220,7 +228,7 @@ bool IsPartOfBlend(OpContext& c) {
     const auto inputs = graph.inputs(reader);
     return (graph.Is(reader, "Add") || graph.Is(reader, "Sub")) &&
            std::all_of(inputs.begin(), inputs.end(),
-                       [&](ValueId v) { return IsProduct(graph, v); });
+                       [&](ValueId v) { return IsProduct(graph, v) || IsSelection(graph, v); });
   });
 }
 }  // namespace
