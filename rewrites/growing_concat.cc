@@ -59,7 +59,7 @@ UpdateResult MatchGrowingConcat(sym::Forms& forms, const CachePair& pair) {
   }
   CacheUpdate update(pair, AppendAll{append->length, append->reordered_past});
   update.axis = append->axis;
-  update.layout = LayoutOf(forms, pair, append->axis);
+  update.layout = LayoutOfRows(forms, pair, append->axis, append->update);
   update.node = node;
   std::vector<Expr> shape = forms.Of(pair.past).shape;
   if (update.layout.empty()) {

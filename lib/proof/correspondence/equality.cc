@@ -1,6 +1,7 @@
 #include "proof/correspondence/equality.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace kvlift {
 
@@ -280,16 +281,34 @@ Expr Equality::Settled(Expr e, const Facts& facts) {
 }
 
 Expr Equality::Under(Expr e, Expr known, const Facts& facts) {
-  sym::Pool::Substitution s;
-  for (Expr part : sym::ConjunctsOf(known)) {
+  const std::vector<Expr> parts = sym::ConjunctsOf(known);
+  bool bounds_index = false;
+  for (Expr part : parts) {
     e = pool_.Assume(e, part, true, facts);
-    // An index that is at most 0 is 0.
-    if (part->kind() != Kind::kLe || part->args()[0]->kind() != Kind::kIndex) continue;
-    const auto k = static_cast<size_t>(part->args()[0]->index());
-    if (s.indices.size() <= k) s.indices.resize(k + 1, nullptr);
-    s.indices[k] = pool_.Integer(0);
+    bounds_index = bounds_index || (part->kind() == Kind::kLe && part->has_index());
   }
-  return s.indices.empty() ? e : pool_.Substitute(e, s, facts);
+  if (!bounds_index) return e;
+  // An index whose bounds leave one value has that value.
+  const std::vector<Expr> least = LeastIndices(known);
+  sym::Pool::Substitution s;
+  s.indices.resize(kMostIndices, nullptr);
+  bool any = false;
+  for (size_t k = 0; k < kMostIndices; ++k) {
+    const Expr extent = k < facts.extents.size() ? facts.extents[k] : nullptr;
+    const bool number = extent != nullptr && extent->kind() == Kind::kInteger;
+    int64_t most = number ? extent->value() - 1 : std::numeric_limits<int64_t>::max();
+    for (Expr part : parts) {
+      if (part->kind() != Kind::kLe) continue;
+      const auto linear = sym::LinearIn(pool_, part->args()[0], pool_.Index(static_cast<int>(k)));
+      const bool above =
+          linear && linear->coefficient == 1 && linear->rest->kind() == Kind::kInteger;
+      if (above) most = std::min(most, -linear->rest->value());
+    }
+    if (least[k]->value() != most) continue;
+    s.indices[k] = least[k];
+    any = true;
+  }
+  return any ? pool_.Substitute(e, s, facts) : e;
 }
 
 // A bound counts if it is a number: a conjunct -i_k + c <= 0.

@@ -197,8 +197,8 @@ std::vector<LayeredTensor> LayeredTensors(const Analysis& a) {
     if (axes.empty() || HasDefault(*a.graph, a.graph->name(update.pair.past))) continue;
     const auto waits = [&](const AnalysedAttention& attention) {
       const auto index = static_cast<int>(k);
-      return attention.site &&
-             (attention.site->key.cache == index || attention.site->value.cache == index) &&
+      if (!attention.site) return true;  // it may read a layer before the others are written
+      return (attention.site->key.cache == index || attention.site->value.cache == index) &&
              UpdateDependsOn(*a.graph, update, attention.site->node);
     };
     if (absl::c_none_of(a.attention, waits)) continue;

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "rewrite/recognise/attention/match.h"
 #include "rewrite/recognise/axis_letters.h"
+#include "rewrite/recognise/written_region.h"
 
 namespace kvlift {
 namespace {
@@ -37,35 +38,6 @@ Bound ReadBound(sym::Pool& pool, Expr condition, int rank) {
   return {};
 }
 
-// The conditions under which an element is not that of the past, and the element in that case.
-struct Region {
-  std::vector<Expr> conditions;
-  Expr update = nullptr;
-};
-
-std::optional<Region> ReadRegion(sym::Pool& pool, Expr e, Expr past) {
-  if (e->kind() != Kind::kSelect) return std::nullopt;
-  const Expr condition = e->args()[0];
-  Region region;
-  Expr inside = nullptr;
-  if (e->args()[2] == past) {
-    region.conditions = sym::ConjunctsOf(condition);
-    inside = e->args()[1];
-  } else if (e->args()[1] == past) {
-    region.conditions = sym::ConjunctsOf(pool.Not(condition));
-    inside = e->args()[2];
-  } else {
-    return std::nullopt;
-  }
-  region.update = inside;
-  if (const auto nested = ReadRegion(pool, inside, past)) {
-    region.conditions.insert(region.conditions.end(), nested->conditions.begin(),
-                             nested->conditions.end());
-    region.update = nested->update;
-  }
-  return region;
-}
-
 bool SameShape(const sym::Form& before, const sym::Form& after) {
   if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size()) {
     return false;
@@ -80,14 +52,16 @@ bool SameShape(const sym::Form& before, const sym::Form& after) {
 }
 
 // Reads the region of a present that has the past's shape; nullopt if it has another shape.
-std::optional<Region> RegionOf(sym::Forms& forms, const CachePair& pair) {
+std::optional<WrittenRegion> RegionOf(sym::Forms& forms, const CachePair& pair) {
   sym::Pool& pool = forms.pool();
   const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
   if (!SameShape(before, after)) return std::nullopt;
   const int rank = static_cast<int>(before.shape.size());
-  auto region = ReadRegion(pool, after.element, pool.Load(pair.past, Indices(pool, rank)));
+  auto region = ReadWrittenRegion(pool, after.element, pool.Load(pair.past, Indices(pool, rank)),
+                                  before.shape);
   if (!region) {
-    region = ReadRegion(pool, after.element, pool.Load(pair.past, Indices(pool, before.shape)));
+    region = ReadWrittenRegion(pool, after.element,
+                               pool.Load(pair.past, Indices(pool, before.shape)), before.shape);
   }
   if (!region || region->conditions.empty()) return std::nullopt;
   return region;
@@ -177,7 +151,7 @@ std::optional<Split> ReadLastRow(sym::Pool& pool, Expr e, const sym::Form& befor
 }
 
 // Reads a region from bounds on the index of one axis, each of which says where it begins or ends.
-std::optional<Write> ReadBounds(sym::Forms& forms, const CachePair& pair, Region region) {
+std::optional<Write> ReadBounds(sym::Forms& forms, const CachePair& pair, WrittenRegion region) {
   sym::Pool& pool = forms.pool();
   const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
   const int rank = static_cast<int>(before.shape.size());
@@ -270,8 +244,8 @@ bool SameTruth(sym::Pool& pool, Expr a, Expr b, const sym::Facts& facts, int dep
 
 // Reads a region as all of start <= i_axis < start + length, however the graph says that. Returns
 // nullopt if it is another region.
-std::optional<Write> ReadPlace(sym::Forms& forms, const CachePair& pair, const Region& region,
-                               int axis, Expr start, Expr length) {
+std::optional<Write> ReadPlace(sym::Forms& forms, const CachePair& pair,
+                               const WrittenRegion& region, int axis, Expr start, Expr length) {
   sym::Pool& pool = forms.pool();
   std::vector<Expr> shape = forms.Of(pair.past).shape;
   const int rank = static_cast<int>(shape.size());
@@ -297,7 +271,7 @@ std::optional<Write> ReadPlace(sym::Forms& forms, const CachePair& pair, const R
 // clamped to the buffer makes comparisons of its own, besides those with the index. A single row is
 // read at 0; its slot is a bound of the index.
 std::optional<Write> ReadPlaceOfRows(sym::Forms& forms, const CachePair& pair,
-                                     const Region& region) {
+                                     const WrittenRegion& region) {
   sym::Pool& pool = forms.pool();
   const int rank = static_cast<int>(forms.Of(pair.past).shape.size());
   for (Expr load : sym::LoadsOf(region.update)) {
@@ -412,7 +386,7 @@ std::optional<CacheUpdate> BufferUpdate(sym::Forms& forms, const CachePair& pair
                                         const Write& write, CacheUpdate::How how) {
   CacheUpdate update(pair, how);
   update.axis = write.axis;
-  update.layout = LayoutOf(forms, pair, write.axis);
+  update.layout = LayoutOfRows(forms, pair, write.axis, write.update);
   if (update.layout.empty()) return std::nullopt;
   update.new_length = write.length;
   if (CountsSequences(forms, update)) return std::nullopt;

@@ -78,6 +78,24 @@ int BatchAxis(sym::Forms& forms, const CachePair& pair, int axis) {
   return first;
 }
 
+// Returns true if a select in e compares the index of this axis with a number, and chooses between
+// elements of different tensors by it.
+bool TellsApart(sym::Pool& pool, Expr e, int axis) {
+  while (e->kind() == Kind::kSelect) {
+    const Expr condition = e->args()[0];
+    const Expr bound = condition->kind() == Kind::kNot ? condition->args()[0] : condition;
+    if (bound->kind() == Kind::kLe || bound->kind() == Kind::kEq) {
+      const auto linear = sym::LinearIn(pool, bound->args()[0], pool.Index(axis));
+      const bool compares =
+          linear && linear->coefficient != 0 && linear->rest->kind() == Kind::kInteger;
+      if (compares) return sym::SourcesOf(e->args()[1]) != sym::SourcesOf(e->args()[2]);
+    }
+    if (TellsApart(pool, e->args()[1], axis)) return true;
+    e = e->args()[2];
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string LayoutOf(sym::Forms& forms, const CachePair& pair, int axis) {
@@ -100,6 +118,18 @@ std::string LayoutOf(sym::Forms& forms, const CachePair& pair, int axis) {
     }
   }
   return letters;
+}
+
+std::string LayoutOfRows(sym::Forms& forms, const CachePair& pair, int axis, Expr rows) {
+  std::string layout = LayoutOf(forms, pair, axis);
+  const size_t heads = layout.find('N'), batch = layout.find('B');
+  if (heads == std::string::npos || batch == std::string::npos || heads > batch ||
+      FirstPackedAxis(layout) != std::string::npos ||
+      !TellsApart(forms.pool(), rows, static_cast<int>(heads))) {
+    return layout;
+  }
+  layout[heads] = forms.Of(pair.past).shape[heads]->is_integer(2) ? 'K' : 'L';
+  return layout;
 }
 
 bool CountsSequences(sym::Forms& forms, const CacheUpdate& update) {
