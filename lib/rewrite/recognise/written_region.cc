@@ -154,8 +154,14 @@ class CaseReader {
 
 std::optional<WrittenRegion> ReadWrittenRegion(sym::Pool& pool, Expr e, Expr past,
                                                absl::Span<const Expr> shape) {
-  if (auto nested = ReadNested(pool, e, past)) return nested;
-  return CaseReader(pool, past, shape).Run(e);
+  const auto writes_past = [&](const WrittenRegion& region) {
+    const std::vector<ValueId> sources = sym::SourcesOf(region.update);
+    return std::find(sources.begin(), sources.end(), past->source()) != sources.end();
+  };
+  auto nested = ReadNested(pool, e, past);
+  if (nested && !writes_past(*nested)) return nested;
+  auto cases = CaseReader(pool, past, shape).Run(e);
+  return cases && (!nested || !writes_past(*cases)) ? cases : nested;
 }
 
 }  // namespace kvlift
