@@ -82,6 +82,7 @@ std::string Coordinates(Lowering& l, NodeId n, const Site& site) {
   // shared by all layers.
   const size_t like = l.HasForm(n, kUpdate) ? kUpdate : kPast;
   std::vector<std::string> extents;
+  extents.reserve(static_cast<size_t>(site.axis) + 2);
   for (int k = 0; k < site.axis; ++k) extents.push_back(l.Extent(n, like, k));
   extents.push_back(l.Extent(n, kUpdate, site.axis));
   extents.push_back(l.Literal(1));
@@ -134,6 +135,7 @@ void MakeWhere(Lowering& l, NodeId n, const Site& site) {
   const std::string written = l.Unsqueeze(fresh, axes, "written_slots");
   const std::string safe = nodes.Add("Where", {fresh, rows, zero}, "row_or_first");
   std::vector<std::string> extents;
+  extents.reserve(static_cast<size_t>(site.rank));
   for (int k = 0; k < site.rank; ++k) extents.push_back(l.Extent(n, kPast, k));
   const std::string index =
       nodes.Add("Expand", {l.Unsqueeze(safe, axes, "row_axes"), l.Join(extents, "buffer_shape")},

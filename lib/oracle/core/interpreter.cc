@@ -291,6 +291,7 @@ absl::StatusOr<std::vector<Value>> Interpreter::Call(const NodeProto& node, cons
       onnx::OpSchemaRegistry::Schema(node.op_type(), static_cast<int>(version), DomainOf(node));
   if (schema != nullptr) {
     std::vector<int32_t> types;
+    types.reserve(in.size());
     for (const Value& value : in) types.push_back(value.type());
     KV_ASSIGN_OR_RETURN(const auto body,
                         FunctionBody(*schema, node, static_cast<int>(version), types));

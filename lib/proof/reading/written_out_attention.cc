@@ -12,7 +12,6 @@
 
 namespace kvlift::internal {
 
-using onnx::TensorProto;
 using sym::Expr;
 using sym::Facts;
 using sym::Kind;

@@ -13,7 +13,8 @@ namespace kvlift {
 enum class Align { kLeft, kRight };
 
 struct Column {
-  Column(const char* column_title, Align column_align = Align::kLeft)  // NOLINT(runtime/explicit)
+  Column(const char* column_title,
+         Align column_align = Align::kLeft)  // NOLINT(google-explicit-constructor)
       : title(column_title), align(column_align) {}
 
   std::string title;

@@ -36,6 +36,7 @@ class Describer {
 
   std::string Shape(const std::vector<Expr>& shape) const {
     std::vector<std::string> dims;
+    dims.reserve(shape.size());
     for (Expr dim : shape) dims.push_back(Text(dim));
     return fmt::format("[{}]", fmt::join(dims, ", "));
   }

@@ -39,8 +39,7 @@ std::vector<int> PackedAxes(const std::string& layout) {
 class LayerSplitter {
  public:
   explicit LayerSplitter(const Analysis& analysis)
-      : analysis_(analysis),
-        model_(analysis.graph->model()),
+      : model_(analysis.graph->model()),
         builder_(*analysis.graph),
         taken_(TakenNames(*analysis.graph)) {
     split_.normalised = analysis.normalised;
@@ -179,7 +178,6 @@ class LayerSplitter {
     values->Swap(&kept);
   }
 
-  const Analysis& analysis_;
   onnx::ModelProto model_;
   NodeBuilder builder_;
   Analysis split_;

@@ -53,6 +53,7 @@ void OpContext::Copy(int output, int input) {
 Expr OpContext::AtBroadcast(const Value& value, Indices indices, const Facts& facts) {
   const int offset = static_cast<int>(indices.size()) - value.rank();
   std::vector<Expr> own;
+  own.reserve(static_cast<size_t>(value.rank()));
   for (int k = 0; k < value.rank(); ++k) {
     own.push_back(value.dim(k)->is_integer(1) ? pool().Integer(0) : indices[offset + k]);
   }

@@ -178,7 +178,7 @@ absl::flat_hash_map<ValueId, NumberSet> NumbersOfCaches(
     const auto it = cast.find(past);
     if (it != cast.end() && present != kNoValue) narrow.insert(*it);
     if (auto quantizer = QuantizerOfRows(graph, past, present)) {
-      rounded[past] = {graph.type(past).elem_type, std::move(quantizer)};
+      rounded[past] = {graph.type(past).elem_type, quantizer};
     }
   }
   if (narrow.empty()) return rounded;

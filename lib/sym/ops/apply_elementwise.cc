@@ -8,6 +8,7 @@ namespace kvlift::sym::internal {
 void Elementwise(OpContext& c, int inputs, const Leaf& leaf) {
   if (!c.Known(inputs)) return;
   std::vector<const Shape*> shapes;
+  shapes.reserve(static_cast<size_t>(inputs));
   for (int k = 0; k < inputs; ++k) shapes.push_back(&c.in(k).form.shape);
   auto out = c.Broadcast(shapes);
   if (!out) return;

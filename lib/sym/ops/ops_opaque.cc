@@ -31,6 +31,7 @@ void OpVariadic(OpContext& c) {
   if (c.num_inputs() == 0 || !c.Known(c.num_inputs())) return;
   if (c.num_inputs() == 1) return c.Copy(0, 0);
   std::vector<const Shape*> shapes;
+  shapes.reserve(static_cast<size_t>(c.num_inputs()));
   for (int k = 0; k < c.num_inputs(); ++k) shapes.push_back(&c.in(k).form.shape);
   if (auto out = c.Broadcast(shapes)) c.SetOpaque(0, *std::move(out));
 }

@@ -12,6 +12,7 @@ namespace {
 
 std::vector<Expr> UpdateIndices(Pool& pool, int rank) {
   std::vector<Expr> result;
+  result.reserve(static_cast<size_t>(rank));
   for (int k = 0; k < rank; ++k) result.push_back(pool.Index(kUpdateBase + k));
   return result;
 }
@@ -177,6 +178,7 @@ class Scatter {
   std::vector<Expr> DataIndices() {
     const auto own = AllIndices(pool_, static_cast<int>(data_digits_.size()));
     std::vector<Expr> result;
+    result.reserve(static_cast<size_t>(c_.in(0).rank()));
     for (int axis = 0; axis < c_.in(0).rank(); ++axis) {
       result.push_back(IndexFromDigits(pool_, data_digits_, axis, own));
     }

@@ -180,6 +180,7 @@ void OpSqueeze(OpContext& c) {
   }
   c.Set(0, std::move(out), [&](Indices ix, const Facts& facts) {
     std::vector<Expr> own;
+    own.reserve(static_cast<size_t>(x.rank()));
     size_t next = 0;
     for (int k = 0; k < x.rank(); ++k) own.push_back(keep[k] ? ix[next++] : c.pool().Integer(0));
     return c.engine().At(x, own, facts);

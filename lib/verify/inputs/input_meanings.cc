@@ -312,7 +312,7 @@ void InputReader::ReadCache(const ManifestCache& cache) {
     out_.numbers_of_caches[cache.source.input] = {read, std::nullopt};
   } else if (auto quantizer = QuantizerOfRows(graph_, past, graph_.Find(cache.source.output))) {
     out_.numbers_of_caches[cache.source.input] = {graph_.type(past).elem_type,
-                                                  std::move(quantizer)};
+                                                  quantizer};
   }
   const auto type_of = [&](const ManifestCache& one) {
     const ValueId input = graph_.Find(one.source.input);

@@ -97,7 +97,6 @@ void LateReaders(MutantMaker& m, const MutantSites& s) {
                                         {MutantMaker::IntAttr("to", type)}));
               m.After(MutantMaker::Make("Mul", {"mutant.number", "mutant.none"}, "mutant.zero"));
               m.After(MutantMaker::Make("Add", {"mutant.carrier", "mutant.zero"}, carrier));
-              continue;
             }
           });
     m.ShownBy(Detector::kAlias);

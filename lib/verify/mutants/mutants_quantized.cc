@@ -95,7 +95,7 @@ class QuantizedMutants {
          MutantMaker::Ints("mutant.end", {1 << 30}), MutantMaker::Ints("mutant.axis", {axis})},
         {n}, kScaleOperand,
         [&](NodeId, const NodeProto& node, const std::string& id, auto* before) {
-          const std::string scale = node.input(kScaleOperand);
+          const std::string& scale = node.input(kScaleOperand);
           before->push_back(MutantMaker::Make(
               "Slice", {scale, "mutant.second", "mutant.end", "mutant.axis"}, id + "next"));
           before->push_back(MutantMaker::Make(
@@ -107,7 +107,7 @@ class QuantizedMutants {
     if (OneGroup(n)) m_.AttendedSlice("a row has one scale");
     m_.Replaced("scales without what was written", {}, {n}, kScaleOperand,
                 [&](NodeId, const NodeProto& node, const std::string& id, auto* before) {
-                  const std::string scale = node.input(kScaleOperand);
+                  const std::string& scale = node.input(kScaleOperand);
                   before->push_back(MutantMaker::Make("Sub", {scale, scale}, id + "zeros"));
                   return id + "zeros";
                 });

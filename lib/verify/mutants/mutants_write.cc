@@ -100,7 +100,7 @@ class WriteMutants {
       m_.Replaced(
           name, {MutantMaker::Ints("mutant.0", {0})}, s_.scatters(), kIndicesOperand,
           [&](NodeId, const NodeProto& node, const std::string& id, auto* before) {
-            const std::string index = node.input(kIndicesOperand);
+            const std::string& index = node.input(kIndicesOperand);
             before->push_back(MutantMaker::Make(reduce, {index, "mutant.0"}, id + "one"));
             before->push_back(MutantMaker::Make("Shape", {index}, id + "shape"));
             before->push_back(MutantMaker::Make("Expand", {id + "one", id + "shape"}, id + "all"));
@@ -202,7 +202,7 @@ class WriteMutants {
          MutantMaker::Ints("mutant.axis", {axis})},
         {n}, kUpdateOperand,
         [&](NodeId, const NodeProto& node, const std::string& id, auto* before) {
-          const std::string update = node.input(kUpdateOperand);
+          const std::string& update = node.input(kUpdateOperand);
           before->push_back(MutantMaker::Make(
               "Slice", {update, "mutant.-1", "mutant.end", "mutant.axis"}, id + "last"));
           before->push_back(MutantMaker::Make("Concat", {update, id + "last"}, id + "longer",

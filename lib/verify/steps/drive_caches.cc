@@ -171,7 +171,7 @@ std::string Driver::CheckCaches(const Given& given, const CacheState& before, Ga
         given.step.order.empty()
             ? given_past
             : Reordered(given_past.view(), AxisOf(cache.layout, 'B'), given.step.order);
-    const exec::View fed = past.view();
+    const exec::View& fed = past.view();
     const Bounded now = Mine(given, cache.output);
     exec::Tensor* gap = nullptr;
     if (gaps != nullptr) {

@@ -195,6 +195,7 @@ class ReduceRun {
         pair() ? std::vector<std::string>{"before.onnx", "after.onnx", "after.kv.json", "README.md"}
                : std::vector<std::string>{"model.onnx", "README.md"};
     std::vector<std::string> paths;
+    paths.reserve(names.size());
     for (const std::string& name : names) paths.push_back(fs::path(flags_.output) / name);
     return guard_.Check(paths);
   }
