@@ -87,7 +87,7 @@ bool ReadMask(sym::Forms& forms, NodeId node, const sym::Facts& facts, Attention
       keep = read;
     } else {
       if (!has_column->is_integer(1)) return false;
-      site->mask.biases = {{mask, false}};
+      site->mask.biases = {{mask, HeadsOfScores::kOneAxis}};
       site->mask.bias_keep = BiasKeepsKey(pool, element);
     }
     keep = pool.And(keep, has_column);

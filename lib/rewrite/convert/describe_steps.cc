@@ -15,6 +15,18 @@
 namespace kvlift {
 namespace {
 
+std::string_view PlaceOfHeads(HeadsOfScores heads) {
+  switch (heads) {
+    case HeadsOfScores::kOneAxis:
+      return "";
+    case HeadsOfScores::kInBatch:
+      return ", batch and heads on one axis";
+    case HeadsOfScores::kTwoAxes:
+      return ", heads on two axes";
+  }
+  return "";
+}
+
 using sym::Expr;
 
 constexpr int64_t kMostExprNodes = 20000;  // larger expressions are not printed
@@ -156,9 +168,7 @@ class Describer {
     AddLine("visible keys", fmt::format("{} of {}", Text(site.mask.keep), Text(site.mask.keys)),
             &text);
     for (const Bias& bias : site.mask.biases) {
-      AddLine("bias",
-              Name(bias.value) + (bias.batch_times_heads ? ", batch and heads on one axis" : ""),
-              &text);
+      AddLine("bias", fmt::format("{}{}", Name(bias.value), PlaceOfHeads(bias.heads)), &text);
     }
     if (site.mask.bias_keep != nullptr && !site.mask.bias_keep->is_integer(1))
       AddLine("bias hides", "not " + Text(site.mask.bias_keep), &text);

@@ -61,6 +61,7 @@ class AttentionEmitter {
   absl::StatusOr<std::string> WithSink(const std::string& mask, const AttentionSite& site,
                                        const PlannedAttention& planned, const Slots& slots);
   std::string SplitBatchAndHeads(const std::string& value, int64_t heads);
+  std::string JoinAxesOfHeads(const std::string& value, int64_t heads);
   // Returns the mask and the --tree-mask input combined; `mask` may be empty.
   std::string WithTree(const std::string& mask, const Slots& slots);
 

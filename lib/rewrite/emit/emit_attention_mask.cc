@@ -78,6 +78,7 @@ absl::StatusOr<std::string> AttentionEmitter::MaskOfBiases(const AttentionSite& 
           "Slice", {added, s_.nodes.Int64s({0}), slots.keys, s_.nodes.Int64s({-1})}, "bias");
     }
     if (bias.splits_heads) added = SplitBatchAndHeads(added, site.q_heads);
+    if (bias.joined_heads > 0) added = JoinAxesOfHeads(added, bias.joined_heads);
     if (bias.in_ring_order) {
       KV_ASSIGN_OR_RETURN(added, s_.emitter.Tensor(*bias.in_ring_order));
     }
@@ -129,6 +130,17 @@ std::string AttentionEmitter::SplitBatchAndHeads(const std::string& value, int64
   const std::string rest =
       nodes.Add("Shape", {value}, "rest", {MakeAttribute("start", int64_t{1})});
   const std::string shape = nodes.Add("Concat", {nodes.Int64s({-1, heads}), rest}, "shape",
+                                      {MakeAttribute("axis", int64_t{0})});
+  return nodes.Add("Reshape", {value, shape}, "bias");
+}
+
+// Returns [., heads, ., .] from [., ., ., ., .], whose axes 1 and 2 have as many elements together.
+std::string AttentionEmitter::JoinAxesOfHeads(const std::string& value, int64_t heads) {
+  NodeBuilder& nodes = s_.nodes;
+  const std::string lead = nodes.Add("Shape", {value}, "batch", {MakeAttribute("end", int64_t{1})});
+  const std::string rest =
+      nodes.Add("Shape", {value}, "rest", {MakeAttribute("start", int64_t{3})});
+  const std::string shape = nodes.Add("Concat", {lead, nodes.Int64s({heads}), rest}, "shape",
                                       {MakeAttribute("axis", int64_t{0})});
   return nodes.Add("Reshape", {value, shape}, "bias");
 }

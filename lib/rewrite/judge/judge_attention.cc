@@ -303,7 +303,7 @@ bool AttentionJudge::HasRowsOfOneToken(const AttentionSite& site, const PlannedC
 // Biases are not changed, so their extent must be that of the keys that attention is given.
 std::optional<Finding> AttentionJudge::JudgeBiases(const AttentionSite& site, int32_t type) const {
   const PlannedCache& key = s_.caches[site.key.cache];
-  for (const auto& [bias, batch_times_heads] : site.mask.biases) {
+  for (const auto& [bias, heads] : site.mask.biases) {
     if (key.grows() && !s_.views()) {
       return Reason("KV216",
                     fmt::format("needs one index for the batch and keys up to it, to add {}",
@@ -316,9 +316,9 @@ std::optional<Finding> AttentionJudge::JudgeBiases(const AttentionSite& site, in
                                 s_.graph.name(bias)),
                     site, {bias});
     }
-    if (key.fifo() && batch_times_heads) {
+    if (key.fifo() && heads != HeadsOfScores::kOneAxis) {
       return Reason("KV216",
-                    fmt::format("needs a bias of rank 4 at most for keys that move, found {}",
+                    fmt::format("needs scores with one axis of heads for keys that move, found {}",
                                 s_.graph.name(bias)),
                     site, {bias});
     }
@@ -346,10 +346,12 @@ void AttentionJudge::PlanBiases(const AttentionSite& site, PlannedAttention* pla
     PlannedBias added;
     added.value = bias.value;
     added.cut_to_keys = cut && rank > 0 && !shape.back()->is_integer(1);
-    added.splits_heads = bias.batch_times_heads && rank == 3 && !shape[0]->is_integer(1);
+    const bool in_batch = bias.heads == HeadsOfScores::kInBatch;
+    added.splits_heads = in_batch && rank == 3 && !shape[0]->is_integer(1);
+    if (rank == 5) added.joined_heads = shape[1]->is_integer(1) ? 1 : site.q_heads;
     has_rows = has_rows || (rank > 1 && !shape[rank - 2]->is_integer(1));
     has_keys = has_keys || (rank > 0 && !shape[rank - 1]->is_integer(1));
-    full = full || rank == 4 || added.splits_heads || key.fifo();
+    full = full || rank >= 4 || added.splits_heads || key.fifo();
     if (key.fifo()) added.in_ring_order = BiasInRingOrder(site, key, bias.value);
     planned->biases.push_back(std::move(added));
   }

@@ -17,7 +17,9 @@ bool AttentionJudge::DrawsHeads(const AttentionSite& site, Expr rest) const {
   if (sym::ContainsIndex(rest, 1)) return true;
   return std::any_of(site.mask.biases.begin(), site.mask.biases.end(), [&](const Bias& bias) {
     const std::vector<Expr>& shape = s_.forms.Of(bias.value).shape;
-    if (bias.batch_times_heads) return shape.size() == 3 && !shape[0]->is_integer(1);
+    if (bias.heads == HeadsOfScores::kInBatch) {
+      return shape.size() == 3 && !shape[0]->is_integer(1);
+    }
     return shape.size() > 2 && !shape[shape.size() - 3]->is_integer(1);
   });
 }

@@ -148,6 +148,8 @@ struct PlannedBias {
   ValueId value = kNoValue;
   bool cut_to_keys = false;   // it is longer than the keys that attention is given
   bool splits_heads = false;  // [B*N, S, T] becomes [B, N, S, T]
+  // Above 0: [B, Nk, G, S, T] becomes [B, joined_heads, S, T].
+  int64_t joined_heads = 0;
   // The bias in the order of the slots of a FifoRing, instead of the value.
   std::optional<sym::Emitter::Request> in_ring_order;
 };

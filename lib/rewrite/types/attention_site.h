@@ -21,11 +21,18 @@ struct FixedAxis {
   friend bool operator==(const FixedAxis&, const FixedAxis&) = default;
 };
 
-// A value that is added to the scores and is not a mask of 0 and a minimum. It broadcasts to
-// [B, N, S, T], or to [B*N, S, T] if `batch_times_heads`.
+// Where the heads are in the scores of a model.
+enum class HeadsOfScores {
+  kOneAxis,  // [B, N, S, T]
+  kInBatch,  // [B*N, S, T]
+  kTwoAxes   // [B, Nk, N / Nk, S, T]
+};
+
+// A value that is added to the scores and is not a mask of 0 and a minimum. It broadcasts to the
+// scores' shape; with heads on two axes it has both, or does not depend on them.
 struct Bias {
   ValueId value = kNoValue;
-  bool batch_times_heads = false;
+  HeadsOfScores heads = HeadsOfScores::kOneAxis;
 };
 
 // Attention reads the stored rows.

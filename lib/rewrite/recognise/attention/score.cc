@@ -179,18 +179,35 @@ class ScoreReader {
     return nullptr;
   }
 
+  // Returns true if a value that broadcasts to [B, Nk, G, S, T] has both axes of heads in full, or
+  // is the same for all heads.
+  bool HasAllHeadsOrNone(ValueId bias) {
+    const sym::Form form = forms_.Of(bias);
+    if (!form.known_rank) return false;
+    const size_t rank = form.shape.size();
+    int in_full = 0, ones = 0;
+    for (size_t behind = 3; behind <= 4; ++behind) {
+      const bool one = behind > rank || form.shape[rank - behind]->is_integer(1);
+      ++(one ? ones : in_full);
+    }
+    return ones == 2 || (in_full == 2 && rank == 5);
+  }
+
   // If n adds a value to scores that can be read: returns those scores, with the value as a bias.
   ScoreResult ReadBias(NodeId n, Expr e) {
     const Graph& graph = forms_.graph();
-    // A bias over heads on two axes would have to be moved.
+    const HeadsOfScores heads = e->args().size() == 3   ? HeadsOfScores::kInBatch
+                                : e->args().size() == 5 ? HeadsOfScores::kTwoAxes
+                                                        : HeadsOfScores::kOneAxis;
     const bool fits =
-        graph.Is(n, "Add") && factor_ == 1.0 && score_.softcap == 0 && e->args().size() <= 4;
+        graph.Is(n, "Add") && factor_ == 1.0 && score_.softcap == 0 && e->args().size() <= 5;
     for (int k = 0; fits && k < 2 && score_.biases.size() < kMaxBiases; ++k) {
       const ValueId bias = graph.inputs(n)[k];
+      if (heads == HeadsOfScores::kTwoAxes && !HasAllHeadsOrNone(bias)) continue;
       const Expr added = BroadcastOperand(forms_, bias, e->args(), facts_);
       if (added == nullptr) continue;
       ScoreReader reader = *this;
-      reader.score_.biases.push_back({bias, e->args().size() == 3});
+      reader.score_.biases.push_back({bias, heads});
       reader.score_.bias_keep =
           forms_.pool().And(score_.bias_keep, BiasKeepsKey(forms_.pool(), added));
       ScoreResult read =
