@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "contract/words.h"
 #include "fmt/format.h"
+#include "ir/operators/operator_traits.h"
 
 namespace kvlift {
 namespace {
@@ -24,13 +25,23 @@ using ReadsOfCaches = absl::flat_hash_map<std::string, Reads>;
 
 using CachesByValue = absl::flat_hash_map<ValueId, const ManifestCache*>;
 
-// Returns the cache of which `v` holds rows, as far as nodes hand on the elements of their first
-// operand; null if there is no such cache.
+// Returns true if the result holds the rows of the first operand: arranged in another way, or each
+// element with another value. A product of matrices, such as a projection of latent rows, makes
+// others.
+bool HandsOnRows(const Graph& graph, NodeId n) {
+  const onnx::NodeProto& node = graph.node(n);
+  return FindElementwise(node) != nullptr || !MovedOperands(node).empty() ||
+         graph.Is(n, "DequantizeLinear") || graph.Is(n, "RotaryEmbedding");
+}
+
+// Returns the cache of which `v` holds rows, as far as nodes hand on those of their first operand;
+// null if there is no such cache.
 const ManifestCache* CacheBehind(const Graph& graph, ValueId v, const CachesByValue& caches) {
   while (v != kNoValue) {
     if (const auto found = caches.find(v); found != caches.end()) return found->second;
     const NodeId n = graph.producer(v);
-    v = n == kNoNode || graph.inputs(n).empty() ? kNoValue : graph.inputs(n)[0];
+    const bool hands_on = n != kNoNode && !graph.inputs(n).empty() && HandsOnRows(graph, n);
+    v = hands_on ? graph.inputs(n)[0] : kNoValue;
   }
   return nullptr;
 }
