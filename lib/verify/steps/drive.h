@@ -252,6 +252,7 @@ class Driver {
   // `axis`: where the new tokens are; -1: the output has none.
   void CompareTokens(const Given& given, const Bounded& want, const Bounded& got,
                      const std::string& name, int axis, const Spot& spot, Outcome* outcome) const;
+  std::string OutputWithNan(const SourceStep& source) const;
   void Judge(const Given& given, const Bounded& want, const Bounded& got, const std::string& name,
              const Spot& spot, Outcome* outcome) const;
   // Writes the distance of `got` from `want` into `gap`, at the sequences of `batch` and from

@@ -1,8 +1,10 @@
 // Compares a step's outputs other than caches: of all tokens, or of those that are no padding.
 #include <algorithm>
+#include <cmath>
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "ir/types.h"
 #include "verify/inputs/tensor_rows.h"
 #include "verify/steps/drive.h"
 
@@ -83,6 +85,22 @@ std::vector<Range> RowsOf(const exec::Shape& shape, int axis, int sequence, int6
 
 }  // namespace
 
+// Returns an output of the source, and no cache, that holds NaN in this step; empty if none does.
+std::string Driver::OutputWithNan(const SourceStep& source) const {
+  for (const ManifestOutput& output : relation_.outputs) {
+    if (IsCache(output)) continue;
+    for (const exec::Fetches& outputs : source.outputs) {
+      const auto found = outputs.find(NameInSource(output));
+      if (found == outputs.end() || !IsFloatType(found->second.type())) continue;
+      const exec::View& view = found->second.view();
+      for (int64_t i = 0; i < view.size(); ++i) {
+        if (std::isnan(exec::ElementAsDouble(view, i))) return NameInSource(output);
+      }
+    }
+  }
+  return {};
+}
+
 void Driver::Judge(const Given& given, const Bounded& want, const Bounded& got,
                    const std::string& name, const Spot& spot, Outcome* outcome) const {
   const exec::Tensor slack = SumOfBounds(want, got);
@@ -103,6 +121,13 @@ void Driver::Judge(const Given& given, const Bounded& want, const Bounded& got,
   ++(c.bitwise ? result.bitwise : c.fixed ? result.by_fixed_bound : result.by_bound);
   outcome->outputs[name].Merge(result);
   if (!c.difference || outcome->difference) return;
+  // An integer that is chosen by NaN, such as the token of the largest logit, says nothing.
+  if (!IsFloatType(want.value.type())) {
+    if (const std::string nan = OutputWithNan(given.source); !nan.empty()) {
+      outcome->unjudged = fmt::format("the source gives NaN in {} at {}", nan, where);
+      return;
+    }
+  }
   const std::vector<OracleRun>& runs = given.source.oracle;
   outcome->unbounded = given.oracle == nullptr ||
                        std::find(runs.begin(), runs.end(), nullptr) != runs.end() || runs.empty();
