@@ -170,7 +170,14 @@ class GroupQueryCaches(unittest.TestCase):
             numbers[3] = -numbers[3]
             scale.CopyFrom(onnx.numpy_helper.from_array(numbers, name))
 
+        def mixed(model):
+            names = {node(model).input[4], node(model).output[2]}
+            for value in [*model.graph.input, *model.graph.output]:
+                if value.name in names:
+                    value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT8E4M3FN
+
         self.refused("fed", "needs a k_scale of constants", fed)
+        self.refused("mixed", "needs caches of one type for keys and values", mixed)
         self.refused("one_side", "needs keys and values that are both quantised",
                      attribute("v_quant_type", "NONE"))
         self.refused("count", "needs a k_scale of 1 numbers",

@@ -238,7 +238,7 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
     const int32_t type = TypeOf(node, {kPast + side, 1 + side});
     if (!ReadQuantizedRows(node, side, type, groups, width, tensor, &kept[side])) return false;
   }
-  if (kept[0].quantized() != kept[1].quantized()) return false;
+  if (kept[0].type != kept[1].type) return false;
   if (!Has(node, kLengths) || !Has(node, kTotal) || node.output_size() > 3) return false;
   if (Has(node, 1) != Has(node, 2) || Has(node, kNorm) != Has(node, kNorm + 1)) return false;
   if (!HasKnownAttributes(node) || node.input_size() > kNorm + 2) return false;

@@ -273,14 +273,17 @@ class SchemeJudge {
     return !plan_.refusal && !out_.needs_uniform;
   }
 
-  // With --padding none, masks that nothing reads are left out. A uniform plan keeps them, since it
-  // may derive the length from them.
+  // Masks of ones of which nothing is read any more are left out, and with --padding none all masks
+  // that nothing reads. A uniform plan keeps them, since it may derive the length from them.
   void DropMasks() {
-    if (s_.options.padding != Padding::kNone || s_.uniform) return;
+    if (s_.uniform) return;
     const absl::flat_hash_set<ValueId> read = InputsRead();
-    for (const auto& [input, axis] : s_.extents.key_length_masks) {
+    const auto drop = [&](ValueId input) {
       if (!s_.graph.is_graph_output(input) && !read.contains(input)) plan_.dropped.insert(input);
-    }
+    };
+    for (ValueId ones : internal::WidthsOfOnes(s_.a)) drop(ones);
+    if (s_.options.padding != Padding::kNone) return;
+    for (const auto& [input, axis] : s_.extents.key_length_masks) drop(input);
   }
 
   // Returns the graph inputs that new nodes read, or read the shape of.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "ir/node_builder.h"
@@ -34,6 +35,7 @@ class Surveyor {
         extents_.normal.dims[width->dim()] = pool_.Add(past, extents_.new_length);
       }
     }
+    NameWidthsOfOnes();
     return std::move(out_);
   }
 
@@ -48,6 +50,15 @@ class Surveyor {
         lengths.push_back(name->dim());
       }
       extents_.normal.dims[name->dim()] = rows;
+    }
+  }
+
+  // Names the widths of masks of ones as the number of keys of each sequence by itself.
+  void NameWidthsOfOnes() {
+    for (ValueId mask : WidthsOfOnes(a_)) {
+      const sym::DimSymbol width = forms_.Of(mask).shape[1]->dim();
+      const Expr total = pool_.Add(pool_.Dim(PastSymbol()), extents_.new_length);
+      if (extents_.normal.dims.try_emplace(width, total).second) extents_.lengths.push_back(width);
     }
   }
 
@@ -159,7 +170,23 @@ std::optional<DerivedIndex> InputOfAllTokens(const Analysis& a, const SharedExte
   return std::nullopt;
 }
 
+std::vector<ValueId> WidthsOfOnes(const Analysis& a) {
+  std::vector<ValueId> found;
+  for (const std::string& name : a.normalised.all_ones) {
+    const ValueId mask = a.graph->Find(name);
+    const sym::Form form = mask == kNoValue ? sym::Form() : a.forms->Of(mask);
+    if (!form.known_rank || form.shape.size() != 2 || form.shape[1]->kind() != Kind::kDim) continue;
+    const auto uses = a.graph->uses(mask);
+    const bool of_shape = std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
+      return use.kind == Use::Kind::kNodeInput && a.graph->Is(use.node, "Shape");
+    });
+    if (of_shape && !uses.empty()) found.push_back(mask);
+  }
+  return found;
+}
+
 std::optional<Finding> OtherInputOfKeyLength(const PlanBasis& s) {
+  const std::vector<ValueId> ones = WidthsOfOnes(s.a);
   const auto is_cache = [&](ValueId v) {
     return std::any_of(s.a.updates.begin(), s.a.updates.end(), [&](const CacheUpdate& u) {
       return u.pair.past == v || u.pair.present == v;
@@ -167,8 +194,10 @@ std::optional<Finding> OtherInputOfKeyLength(const PlanBasis& s) {
   };
   for (ValueId v : s.graph.graph_inputs()) {
     const sym::Form& form = s.forms.Of(v);
-    if (is_cache(v) || s.IsKeyLengthMask(v) || !form.known_rank || s.graph.uses(v).empty())
+    if (is_cache(v) || s.IsKeyLengthMask(v) || absl::c_linear_search(ones, v) || !form.known_rank ||
+        s.graph.uses(v).empty()) {
       continue;
+    }
     for (Expr dim : form.shape) {
       for (const sym::DimSymbol& length : s.extents.lengths) {
         if (!sym::ContainsDim(dim, length)) continue;

@@ -20,6 +20,10 @@ FoundExtents FindSharedExtents(const Analysis& analysis, const std::vector<Plann
 std::optional<DerivedIndex> InputOfAllTokens(const Analysis& analysis,
                                              const SharedExtents& extents);
 
+// Returns the masks [B, T] of ones of which the lowered graph reads the width alone: by the
+// operators that took them for their lengths, T is P + S.
+std::vector<ValueId> WidthsOfOnes(const Analysis& a);
+
 // Returns KV215 for an input that is as long as the past and is not a mask; nullopt if all such
 // inputs are masks.
 std::optional<Finding> OtherInputOfKeyLength(const PlanBasis& s);

@@ -287,7 +287,9 @@ std::vector<BatchShape> SelfChecks::ShapesOf(const std::string& output) const {
     for (size_t k = 0; k < record.steps.size(); ++k) {
       const SourceStep& step = record.steps[k];
       if (step.groups.size() != 1 || step.outputs.empty()) continue;
-      shapes.push_back({step.outputs[0].at(output).shape(), record.plan->steps[k].batch()});
+      const StepSpec& spec = record.plan->steps[k];
+      shapes.push_back(
+          {step.outputs[0].at(output).shape(), spec.batch(), spec.new_tokens, spec.longest()});
     }
   }
   return shapes;

@@ -98,7 +98,18 @@ int Runner::SequenceAxis(const std::string& output, absl::Span<const BatchShape>
     });
     if (fits && varies(k)) return static_cast<int>(k);
   }
-  return rank > 0 && varies(0) ? 0 : -1;
+  if (rank == 0 || !varies(0)) return -1;
+  const auto unlike = [&](const BatchShape& a, const BatchShape& b) {
+    return a.tokens == b.tokens && a.past == b.past && a.shape[0] * b.batch != b.shape[0] * a.batch;
+  };
+  for (const BatchShape& step : steps) {
+    if (step.shape[0] % step.batch != 0) return -1;
+    if (std::any_of(steps.begin(), steps.end(),
+                    [&](const BatchShape& other) { return unlike(step, other); })) {
+      return -1;
+    }
+  }
+  return 0;
 }
 
 int64_t Driver::RowsKept(const SourceCache& cache, int64_t length) const {

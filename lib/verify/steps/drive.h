@@ -29,7 +29,7 @@ namespace kvlift {
 // The shape of an output in a step of `batch` sequences.
 struct BatchShape {
   exec::Shape shape;
-  int64_t batch = 1;
+  int64_t batch = 1, tokens = 1, past = 0;  // B, S and the longest P
 };
 
 // A model on the executor. Without cache pairs a step is a pure function of its feeds.
@@ -54,9 +54,9 @@ class Runner {
   exec::Session& session() { return *session_; }
   int32_t TypeOf(const std::string& value) const;  // a TensorProto::DataType
   // Returns the axis of sequences of an output that had these shapes: the first that has as many
-  // elements as each step had sequences, or axis 0, which may have several rows for each sequence;
-  // -1 if that is declared as a constant although the batch is dynamic (`fixed_batch` is nullopt),
-  // or if the shapes are not those that are declared.
+  // elements as each step had sequences, or axis 0 if it has as many rows for each sequence in any
+  // batch; -1 if that is not so or is declared as a constant although the batch is dynamic
+  // (`fixed_batch` is nullopt), or if the shapes are not those that are declared.
   int SequenceAxis(const std::string& output, absl::Span<const BatchShape> steps,
                    std::optional<int64_t> fixed_batch) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "fmt/format.h"
@@ -22,7 +23,7 @@ class Planner {
   explicit Planner(const PlanLimits& limits) : l_(limits) {}
 
   std::vector<Plan> Run() {
-    Uniform("prefill of 1", "a first token", 1, {1});
+    Uniform("prefill of 1", "a first token, the next one, and four", 1, {1, 1, 4});
     Uniform("prefill of 2", "a short prompt, then a longer chunk", 1, {2, 3});
     Uniform("decode", "a prompt of 7, three tokens, a chunk of 3", 1, {7, 1, 1, 1, 3});
     Uniform("batch", "the same with three sequences", 3, {7, 1, 1, 1, 3});
@@ -124,21 +125,25 @@ class Planner {
     return l_.full || batch * rows * l_.row_bytes <= kMostBytes;
   }
 
-  // Returns an extra plan: steps of the given lengths behind a past of noise; skipped if they do
-  // not fit into the capacity or the memory.
+  // Returns true if an extra plan may have so many tokens.
+  bool Fits(int64_t tokens) const {
+    return l_.free_capacity || l_.circular || tokens <= l_.capacity;
+  }
+
+  // Returns an extra plan: steps of the given lengths behind a past of noise, as far as they fit
+  // into the capacity; skipped if none does, or if they take too much memory.
   Plan Extra(const std::string& name, const std::string& shows, int64_t batch, int64_t past,
              const std::vector<int64_t>& lengths) const {
     Plan plan = Named(name, shows);
     plan.extra = true;
     std::vector<int64_t> at(batch, past);
-    for (int64_t length : lengths) Add(&plan, &at, length);
-    for (StepSpec& step : plan.steps) step.draw = static_cast<int>(plans_.size());
-    if (l_.free_capacity) {
-      plan.capacity = std::max(l_.capacity, at[0] + 1);
-    } else if (at[0] > l_.capacity && !l_.circular) {
-      plan.steps.clear();
-      plan.skipped = "the capacity is too small";
+    for (int64_t length : lengths) {
+      if (!Fits(at[0] + length)) break;
+      Add(&plan, &at, length);
     }
+    for (StepSpec& step : plan.steps) step.draw = static_cast<int>(plans_.size());
+    if (l_.free_capacity) plan.capacity = std::max(l_.capacity, at[0] + 1);
+    if (plan.steps.empty()) plan.skipped = "the capacity is too small";
     if (plan.skipped.empty() && !Affordable(batch, at[0])) {
       plan.steps.clear();
       plan.skipped = "caches of that size are too large";
@@ -217,9 +222,16 @@ class Planner {
           one_by_one() ? std::vector<int64_t>{c} : std::vector<int64_t>{c - 1, c, c + 1};
       // A ring of fixed size does not take longer steps.
       std::erase_if(lengths, [&](int64_t n) { return l_.most_tokens && n > *l_.most_tokens; });
-      if (!lengths.empty()) {
-        plans_.push_back(Extra(name + " new tokens", fmt::format("steps of about {} tokens", c),
-                               l_.batch.value_or(1), 0, lengths));
+      const auto steps_of = [&](const std::string& title, const std::vector<int64_t>& some) {
+        plans_.push_back(Extra(title, fmt::format("steps of about {} tokens", c),
+                               l_.batch.value_or(1), 0, some));
+      };
+      if (Fits(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}))) {
+        if (!lengths.empty()) steps_of(name + " new tokens", lengths);
+      } else {
+        for (int64_t n : lengths) {
+          if (prompts_.insert(n).second) steps_of(fmt::format("{} new tokens", n), {n});
+        }
       }
     }
     if (c > kMostSequences || l_.batch) return;
@@ -563,6 +575,8 @@ class Planner {
 
   const PlanLimits& l_;
   std::vector<Plan> plans_;
+  std::set<int64_t> prompts_;  // the lengths of prompts that have a plan of their own
+
 };
 
 }  // namespace

@@ -95,6 +95,7 @@ std::string ReadStoredRows(Lowering& l, NodeId n, int64_t heads, int64_t size, S
       return fmt::format("needs caches of {} for {} bits, found {}",
                          bits == 4 ? "uint8" : "int8 or float8e4m3fn", bits, ElementTypeName(type));
     }
+    if (side == 1 && type != key->type) return "needs caches of one type for keys and values";
     *sides[side] = {type, heads, size, {}};
     std::string why = ReadScale(l, n, kKeyScale + side, forms[side] == "PER_CHANNEL", sides[side]);
     if (!why.empty()) return why;
