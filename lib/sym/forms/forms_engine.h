@@ -287,6 +287,7 @@ Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
   X(Range)                 \
   X(Concat)                \
   X(Split)                 \
+  X(SequenceAt)            \
   X(Slice)                 \
   X(Transpose)             \
   X(Gather)                \

@@ -22,6 +22,7 @@ void AddLookedThrough(Table& table) {
                 {"Range", OpRange},
                 {"Concat", OpConcat},
                 {"Split", OpSplit},
+                {"SequenceAt", OpSequenceAt},
                 {"Slice", OpSlice},
                 {"Transpose", OpTranspose},
                 {"Gather", OpGather},
