@@ -178,6 +178,27 @@ TEST(Scales, AreNotReadThroughIntegers) {
   EXPECT_NE(Unproved(other), "") << "1 / int(sqrt(9.7)) is 1 / 3";
 }
 
+// Exporters of PyTorch write the root of a constant that is cast to the type of the queries, which
+// may be taken from a sequence of parts.
+TEST(Scales, AreReadThroughCastsToTheTypeOfAnotherValue) {
+  for (const char* like : {"product", "part"}) {
+    const TextChanges changes = {
+        {kScores, fmt::format("parts = SplitToSequence<axis = -1>(product, two)\n"
+                              "  part = SequenceAt(parts, first)\n"
+                              "  cast = CastLike(width, {})\n  root = Sqrt(cast)\n"
+                              "  scores = Mul(product, root)",
+                              like)},
+        {"float none0 = {0}",
+         "float none0 = {0}, double width = {0.25}, int64 two = {2}, int64 first = {0}"}};
+    EXPECT_EQ(Unproved(WithSource(changes)), "") << like;
+    const Proof other = WithSource({changes[0],
+                                    {"float none0 = {0}",
+                                     "float none0 = {0}, double width = {0.26}, "
+                                     "int64 two = {2}, int64 first = {0}"}});
+    EXPECT_NE(Unproved(other), "") << like;
+  }
+}
+
 // A factor in the scores, or a cap, that is no number moves nowhere: |inf - 5| <= 1e-6 inf holds.
 TEST(Scales, AreFinite) {
   EXPECT_NE(Unproved(WithSource({{"float scale = {0.5}", "float scale = {inf}"}})), "");

@@ -54,16 +54,20 @@ std::optional<double> Scalar(sym::Forms& forms, ValueId v, int depth) {
 }
 
 std::optional<double> Computed(sym::Forms& forms, NodeId n, int depth) {
+  const Graph& graph = forms.graph();
+  const int32_t to = forms.ElementType(graph.outputs(n)[0]);
+  if (const auto passed = sym::PassedThrough(forms, n)) {
+    const auto number = Scalar(forms, graph.inputs(n)[passed->input], depth);
+    return number ? PassedNumber(*passed, to, *number) : std::nullopt;
+  }
   std::vector<double> x;
-  for (ValueId input : forms.graph().inputs(n)) {
+  for (ValueId input : graph.inputs(n)) {
     const auto number = input == kNoValue ? std::nullopt : Scalar(forms, input, depth);
     if (!number || x.size() > 1) return std::nullopt;
     x.push_back(*number);
   }
   if (x.empty()) return std::nullopt;
-  const int32_t to = forms.ElementType(forms.graph().outputs(n)[0]);
-  if (const auto passed = sym::PassedThrough(forms, n)) return PassedNumber(*passed, to, x[0]);
-  const auto is = [&](const char* op) { return forms.graph().Is(n, op); };
+  const auto is = [&](const char* op) { return graph.Is(n, op); };
   if (x.size() == 1) {
     if (is("Sqrt")) return Rounded(to, std::sqrt(x[0]));
     if (is("Reciprocal")) return Rounded(to, 1 / x[0]);

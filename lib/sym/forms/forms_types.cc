@@ -34,7 +34,6 @@ const Names& Unrelated() {
                                               "Bernoulli",
                                               "StringNormalizer",
                                               "TfIdfVectorizer",
-                                              "SequenceAt",
                                               "Optional",
                                               "OptionalGetElement",
                                               "ConcatFromSequence",
@@ -72,6 +71,11 @@ int32_t OutputType(const Engine& engine, NodeId node, int output) {
   if (op == "Cast") return static_cast<int32_t>(IntAttribute(proto, "to", 0));
   if (op == "CastLike" || op == "Where") return input(1);
   if (op == "OneHot") return input(2);
+  if (op == "SequenceAt") {
+    const NodeId split = graph.producer(graph.inputs(node)[0]);
+    const bool known = split != kNoNode && graph.Is(split, "SplitToSequence");
+    return known ? engine.TypeOf(graph.inputs(split)[0]) : 0;
+  }
   if (op == "TopK" && output == 1) return onnx::TensorProto::INT64;
   if (op == "Dropout" && output == 1) return onnx::TensorProto::BOOL;
   if (op == "ConstantOfShape") {
