@@ -51,7 +51,7 @@ class ConditionReader {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (!pair_.IsInAfter(n) || !graph_.Is(n, "TensorScatter")) continue;
       writes.emplace_back(n, WriteOf(n));
-      if (writes.back().second && WritesCache(n)) {
+      if (writes.back().second && WritesCache(n, writes.back().second->axis)) {
         const Expr written = Written(*writes.back().second);
         if (written != nullptr) written_ = pool_.And(written_, written);
       }
@@ -174,16 +174,29 @@ class ConditionReader {
     }
   }
 
-  // Returns true if the node writes into a cache, perhaps behind other writes. The relation says
-  // that its rows lie inside.
-  bool WritesCache(NodeId n) const {
+  // Returns true if the node writes into a cache, perhaps behind other writes or with its axes in
+  // another order. The relation says that its rows lie inside.
+  bool WritesCache(NodeId n, size_t axis) {
     ValueId buffer = graph_.inputs(n)[0];
-    for (NodeId maker = graph_.producer(buffer); maker != kNoNode;
-         maker = graph_.producer(buffer)) {
-      if (!graph_.Is(maker, "TensorScatter")) return false;
+    for (NodeId maker = graph_.producer(buffer);
+         maker != kNoNode && graph_.Is(maker, "TensorScatter"); maker = graph_.producer(buffer)) {
       buffer = graph_.inputs(maker)[0];
     }
-    return twins_.IsPast(buffer);
+    return twins_.IsPast(buffer) || HasSlotsOfPast(buffer, axis);
+  }
+
+  // Returns true if a value holds the elements of a past, and if `axis`, which is written along, is
+  // a whole axis of it.
+  bool HasSlotsOfPast(ValueId buffer, size_t axis) {
+    const sym::Form form = forms_.Of(buffer);
+    if (!form.known_rank || form.element->kind() != sym::Kind::kLoad) return false;
+    const ValueId past = form.element->source();
+    if (!twins_.IsPast(past) || axis >= form.shape.size()) return false;
+    const auto args = form.element->args();
+    const auto slot =
+        std::find(args.begin(), args.end(), pool_.Index(static_cast<int>(axis))) - args.begin();
+    return slot < std::ssize(args) &&
+           IsSame(form.shape[axis], forms_.Of(past).shape[static_cast<size_t>(slot)]);
   }
 
   // The operands of a TensorScatter; nullopt if their ranks do not fit.
@@ -304,7 +317,7 @@ class ConditionReader {
                            Text(write->buffer[k]), k));
       }
     }
-    if (!WritesCache(n)) {
+    if (!WritesCache(n, write->axis)) {
       const Expr fits = Written(*write);
       if (fits == nullptr || !Follows(twins_.Fits(), fits, Facts{})) {
         Add(n, "the rows that are written lie inside the buffer");
