@@ -133,21 +133,49 @@ bool Emitter::Builder::MayBeEmpty(Expr extent) const {
   return extent->kind() == Kind::kDim && e_.dims_.contains(extent->dim());
 }
 
+// Returns the part of an axis that a load reads for all numbers of one output index, if it is known
+// to be a fixed one and not the whole axis.
+std::optional<Emitter::Builder::FixedPart> Emitter::Builder::FixedPartOf(Expr load,
+                                                                         int axis) const {
+  const Form& form = e_.forms_.Of(load->source());
+  if (!form.known_rank || axis >= static_cast<int>(form.shape.size())) return std::nullopt;
+  const Expr own = form.shape[axis];
+  if (own->kind() != Kind::kInteger) return std::nullopt;
+  Pool& pool = e_.forms_.pool();
+  for (int k = 0; k < rank(); ++k) {
+    const Expr start = pool.Sub(load->args()[axis], pool.Index(k)), length = r_.shape[k];
+    if (start->kind() != Kind::kInteger || length->kind() != Kind::kInteger) continue;
+    const bool inside = start->value() >= 0 && start->value() + length->value() <= own->value();
+    if (!inside || length == own) return std::nullopt;
+    return FixedPart{k, start->value(), length->value()};
+  }
+  return std::nullopt;
+}
+
 absl::StatusOr<Emitter::Piece> Emitter::Builder::Load(Expr e) {
+  KV_ASSIGN_OR_RETURN(std::string value, Source(e));
   // Axes of the source that are not indexed by an output index of their own.
   std::vector<int> moving;
   uint32_t plain = 0;
-  for (int j = 0; j < static_cast<int>(e->args().size()); ++j) {
-    const Expr arg = e->args()[j];
-    const bool fresh = arg->kind() == Kind::kIndex && arg->index() < rank() &&
-                       (plain >> arg->index() & 1u) == 0 && SameExtent(e->source(), j, arg);
-    if (fresh) {
+  std::vector<Expr> args(e->args().begin(), e->args().end());
+  for (int j = 0; j < static_cast<int>(args.size()); ++j) {
+    const Expr arg = args[j];
+    const auto is_free = [&](int k) { return (plain >> k & 1u) == 0; };
+    if (arg->kind() == Kind::kIndex && arg->index() < rank() && is_free(arg->index()) &&
+        SameExtent(e->source(), j, arg)) {
       plain |= 1u << arg->index();
+    } else if (const auto part = FixedPartOf(e, j); part && is_free(part->index)) {
+      plain |= 1u << part->index;
+      args[j] = e_.forms_.pool().Index(part->index);
+      value = nodes().Add("Slice",
+                          {value, nodes().Int64s({part->start}),
+                           nodes().Int64s({part->start + part->length}), nodes().Int64s({j})},
+                          "part");
     } else {
       moving.push_back(j);
     }
   }
-  KV_ASSIGN_OR_RETURN(std::string value, Source(e));
+  e = e_.forms_.pool().Load(e->source(), args);
   const int32_t type = e_.forms_.ElementType(e->source());
   if (moving.empty()) return Ordered(e, value, type);
   if (moving.size() == 1) {

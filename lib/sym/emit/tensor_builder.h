@@ -58,6 +58,14 @@ class Emitter::Builder {
   bool IsWide(ValueId source, int axis) const;
   absl::StatusOr<Piece> Place(Expr load, int axis, const std::string& value);
   bool MayBeEmpty(Expr extent) const;
+
+  // Elements [start, start + length) of an axis, read for the numbers 0, 1, ... of output index
+  // `index`.
+  struct FixedPart {
+    int index = 0;
+    int64_t start = 0, length = 0;
+  };
+  std::optional<FixedPart> FixedPartOf(Expr load, int axis) const;
   absl::StatusOr<Piece> Load(Expr e);
   Piece Ordered(Expr e, std::string value, int32_t type);
   Piece Permuted(std::string value, const std::vector<int>& axes, int32_t type);
