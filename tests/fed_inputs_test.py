@@ -4,6 +4,7 @@ the last token; and what it makes of outputs of integers that NaN chooses.
 Each model is a text case with a few nodes more. Environment: KVLIFT, the tool; KVLIFT_ROOT, the
 repository.
 """
+import json
 import os
 import tempfile
 import unittest
@@ -15,7 +16,7 @@ import onnx.parser
 from onnx import helper, numpy_helper
 
 from support.case_text import apply_edits, text_of_case
-from support.tool import done
+from support.tool import done, tool
 
 PADDED = "decomposed_attention_padding"
 
@@ -68,6 +69,27 @@ CHOSEN = """
 """
 
 
+# A bias of each of two key heads and two query heads that read it.
+BIAS_OF_HEADS = """
+   float[B,2,P,4] past_v
++  ,float[1,2,2,S,T] bias
+
++  int64[4] scores_in_front = {0, 2, 2, -1},
++  int64[3] heads_in_front = {0, 4, -1},
+   int64[4] q_shape = {0, 0, 4, 4},
+
+-  masked = Where(sees, scores, low)
++  %s
++  t1 = Unsqueeze(t, axes_0)
++  by_key_head_shape = Concat<axis = 0>(scores_in_front, t1)
++  by_key_head = Reshape(scores, by_key_head_shape)
++  biased = Add(by_key_head, bias_read)
++  by_head_shape = Concat<axis = 0>(heads_in_front, t1)
++  by_head = Reshape(biased, by_head_shape)
++  masked = Where(sees, by_head, low)
+"""
+
+
 def model_of(base, edits=""):
     text = text_of_case(base)
     return onnx.parser.parse_model(apply_edits(text, edits.strip("\n")) if edits else text)
@@ -114,6 +136,25 @@ class FedInputs(unittest.TestCase):
         text = self.verdict(model_of("decomposed_attention_mask_selected", LAST_TOKEN))
         self.assertIn("verdict: equal (", text)
         self.assertIn("last holds S - 1", text)
+
+    def test_a_bias_of_each_head_differs_from_head_to_head(self):
+        base = "decomposed_attention_mask_selected"
+        right = model_of(base, BIAS_OF_HEADS % "bias_read = Identity(bias)")
+        with tempfile.TemporaryDirectory() as folder:
+            source, target, claimed, relation = (os.path.join(folder, name) for name in (
+                "source.onnx", "target.onnx", "target.kv.json", "relation.json"))
+            onnx.save(right, source)
+            self.assertIn("verdict: equal (", done("convert", source, "-o", target, "--verify"))
+            with open(claimed, encoding="utf-8") as file:
+                claims = json.load(file)
+            del claims["source_sha256"]
+            with open(relation, "w", encoding="utf-8") as file:
+                json.dump(claims, file)
+            onnx.save(model_of(base, BIAS_OF_HEADS %
+                               "bias_read = Transpose<perm = [0, 2, 1, 3, 4]>(bias)"), source)
+            text = tool("verify", source, target, "--manifest", relation).stdout
+        self.assertIn("verdict: different", text)
+        self.assertIn("y differs first at free masks", text)
 
     def test_an_integer_that_nan_chooses_is_not_judged(self):
         # Rows of NaN in the first layer are values that the second multiplies by 0.

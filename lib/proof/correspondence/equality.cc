@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/algorithm/container.h"
+
 namespace kvlift {
 
 using sym::Expr;
@@ -297,18 +299,34 @@ Expr Equality::Under(Expr e, Expr known, const Facts& facts) {
     const Expr extent = k < facts.extents.size() ? facts.extents[k] : nullptr;
     const bool number = extent != nullptr && extent->kind() == Kind::kInteger;
     int64_t most = number ? extent->value() - 1 : std::numeric_limits<int64_t>::max();
+    std::vector<Expr> below, above;  // expressions that bound the index
     for (Expr part : parts) {
       if (part->kind() != Kind::kLe) continue;
       const auto linear = sym::LinearIn(pool_, part->args()[0], pool_.Index(static_cast<int>(k)));
-      const bool above =
-          linear && linear->coefficient == 1 && linear->rest->kind() == Kind::kInteger;
-      if (above) most = std::min(most, -linear->rest->value());
+      if (!linear) continue;
+      if (linear->coefficient == -1) below.push_back(linear->rest);
+      if (linear->coefficient != 1) continue;
+      above.push_back(pool_.Neg(linear->rest));
+      if (linear->rest->kind() == Kind::kInteger) most = std::min(most, -linear->rest->value());
     }
-    if (least[k]->value() != most) continue;
-    s.indices[k] = least[k];
+    const auto one = absl::c_find_if(
+        below, [&](Expr least_value) { return absl::c_linear_search(above, least_value); });
+    if (least[k]->value() == most) {
+      s.indices[k] = least[k];
+    } else if (one != below.end()) {
+      s.indices[k] = *one;
+    } else {
+      continue;
+    }
     any = true;
   }
-  return any ? pool_.Substitute(e, s, facts) : e;
+  if (!any) return e;
+  e = pool_.Substitute(e, s, facts);
+  for (Expr part : parts) {
+    const Expr then = pool_.Substitute(part, s, facts);
+    if (then->kind() != Kind::kInteger) e = pool_.Assume(e, then, true, facts);
+  }
+  return e;
 }
 
 // A bound counts if it is a number: a conjunct -i_k + c <= 0.

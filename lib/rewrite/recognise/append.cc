@@ -94,12 +94,32 @@ std::optional<Wrap> ReadWrap(sym::Pool& pool, Expr condition, absl::Span<const E
   return std::nullopt;
 }
 
+// Drops the branch of a select for the first index of an axis if the other branch is equal there:
+// an index that is clamped to the axis chooses between the two.
+Expr WithFirst(sym::Pool& pool, Expr e, int axis, const sym::Facts& facts) {
+  if (e->kind() != Kind::kSelect) return e;
+  const Expr condition = e->args()[0];
+  const Expr then = WithFirst(pool, e->args()[1], axis, facts);
+  const Expr otherwise = WithFirst(pool, e->args()[2], axis, facts);
+  sym::Pool::Substitution first;
+  first.indices.resize(static_cast<size_t>(axis) + 1, nullptr);
+  first.indices.back() = pool.Integer(0);
+  const Expr is_first = pool.Le(pool.Index(axis), pool.Integer(0), sym::Facts{});
+  if (pool.Substitute(then, first, facts) == pool.Substitute(otherwise, first, facts)) {
+    if (condition == is_first) return otherwise;
+    if (condition == pool.Not(is_first)) return then;
+  }
+  return pool.Select(condition, then, otherwise);
+}
+
 // Returns e with i_axis + shift in place of i_axis.
 Expr Shifted(sym::Pool& pool, Expr e, int axis, Expr shift, std::vector<Expr> shape) {
   sym::Pool::Substitution s;
   s.indices.resize(shape.size(), nullptr);
   s.indices[axis] = pool.Add(pool.Index(axis), shift);
-  return pool.Substitute(e, s, sym::Facts{std::move(shape)});
+  const sym::Facts facts{std::move(shape)};
+  const Expr some = pool.Le(pool.Integer(1), facts.extents[axis], sym::Facts{});
+  return WithFirst(pool, pool.Assume(pool.Substitute(e, s, facts), some, true, facts), axis, facts);
 }
 
 // Returns true for past[x[i0], .., t, ..]: only the index on the first axis is not in place.

@@ -75,13 +75,13 @@ void SetReshaped(OpContext& c, Shape out) {
     return;
   }
   c.Unify(before, after, "number of elements");
-  if (x.elements && out.size() == 1 && out[0]->kind() == Kind::kInteger) {
-    return c.SetElements(0, false, *x.elements);
-  }
   const std::vector<Block> blocks = SplitBlocks(pool, in, out);
   c.Set(0, out, [&](Indices ix, const Facts& facts) {
     return c.engine().At(x, MapBlocks(pool, blocks, in, out, ix, facts), facts);
   });
+  if (x.elements && out.size() == 1 && out[0]->kind() == Kind::kInteger) {
+    c.engine().KeepElements(c.output(0), *x.elements);
+  }
 }
 
 }  // namespace

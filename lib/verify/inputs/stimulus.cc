@@ -175,9 +175,10 @@ int64_t Stimulus::TokenInSlot(const StepSpec& step, int64_t b, int64_t slot,
 
 // Keys of the past are hidden at random. In a mask with a row per token so are the other new
 // tokens, earlier and later ones, but a token always sees itself; in a mask without rows all new
-// tokens are visible. An added mask holds numbers in [-3, 3) for visible keys.
+// tokens are visible. An added mask holds numbers in [-3, 3) for visible keys. All this differs
+// from head to head in a mask with heads, as a bias of each head does.
 double Stimulus::FreeMask(const SourceInput& input, const StepSpec& step, int64_t b, int64_t token,
-                          int64_t key) const {
+                          int64_t key, int64_t rest) const {
   constexpr double kHiddenShare = -0.4, kLargest = 3;
   const Reading& reading = input.reading();
   const bool rows = reading.Has(Extent::kTokens);
@@ -185,7 +186,8 @@ double Stimulus::FreeMask(const SourceInput& input, const StepSpec& step, int64_
   const auto row = static_cast<uint64_t>(rows ? token + 1 : 0);
   const auto column = static_cast<uint64_t>(key);
   const uint64_t salt = seed_ ^ input.salt ^ static_cast<uint64_t>(step.number + 77);
-  const bool open = Noise(salt, sequence * 4096 + row, column, 1) > kHiddenShare;
+  const auto draw = static_cast<uint64_t>(2 * rest + 1);
+  const bool open = Noise(salt, sequence * 4096 + row, column, draw) > kHiddenShare;
   const int64_t past = step.past[b];
   const bool own = rows ? key == past + token : key >= past;
   const bool visible = key >= 0 && key < past + step.new_tokens && (own || open);
@@ -193,7 +195,7 @@ double Stimulus::FreeMask(const SourceInput& input, const StepSpec& step, int64_
     return visible == (reading.spelling == Spelling::kOne) ? 1 : 0;
   }
   if (!visible) return Lowest(input.type);
-  return kLargest * Noise(salt, sequence * 4096 + row, column, 2);
+  return kLargest * Noise(salt, sequence * 4096 + row, column, draw + 1);
 }
 
 double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b, int64_t token,
@@ -234,7 +236,7 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
     case Meaning::kZeros:
       return 0;
     case Meaning::kMask: {
-      if (step.free_masks) return FreeMask(input, step, b, token, key);
+      if (step.free_masks) return FreeMask(input, step, b, token, key, rest);
       const int64_t end =
           step.past[b] + (reading.Has(Extent::kTokens) ? token + 1 : step.real_of(b));
       const bool pad = !step.pads.empty() && key < step.pads[b];
@@ -323,6 +325,8 @@ absl::StatusOr<exec::Tensor> Stimulus::Feed(const std::string& name, const StepS
       switch (axes[k].extent) {
         case Extent::kBatch:
           b = at / axes[k].value;
+          rest += at % axes[k].value * stride;
+          stride *= axes[k].value;
           break;
         case Extent::kTokens:
           token = at;

@@ -54,13 +54,14 @@ class Stimulus {
 
  private:
   // Returns the element for sequence b, new token `token` and key `key`; `rest` is its index along
-  // all other axes.
+  // all other axes, which are those of heads in a mask.
   double Value(const SourceInput& input, const StepSpec& step, int64_t b, int64_t token,
                int64_t key, int64_t rest) const;
 
-  // Returns the element of a mask that is fed freely (StepSpec::free_masks).
+  // Returns the element of a mask that is fed freely (StepSpec::free_masks); indices are those of
+  // Value.
   double FreeMask(const SourceInput& input, const StepSpec& step, int64_t b, int64_t token,
-                  int64_t key) const;
+                  int64_t key, int64_t rest) const;
   // Returns the token whose row a source's cache holds in a slot after the step.
   int64_t TokenInSlot(const StepSpec& step, int64_t b, int64_t slot, int64_t capacity) const;
 
