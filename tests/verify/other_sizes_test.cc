@@ -114,17 +114,19 @@ TEST(OtherSizesTest, LengthsOfDifferentNamesAreToldApart) {
   EXPECT_EQ(report->verdict, VerdictKind::kDifferent) << report->reason;
 }
 
-// Multiplies the logits by 1.5 if `what`, a bool of one element, is true.
-Model AfterScaledIf(const std::string& what) {
-  std::string text = PrintModelText(*After(kRows).proto);
+// Multiplies the logits of a model by 1.5 if `what`, a bool of one element, is true.
+Model ScaledIf(const Model& model, const std::string& what) {
+  std::string text = PrintModelText(*model.proto);
   text = absl::StrReplaceAll(
       text, {{"logits = Add (y_3, length)",
               "sum = Add (y_3, length) " + what +
                   " more = Mul (sum, c15) logits = Where (scaled, more, sum)"},
              {"int64[1] one = ",
-              "float c15 = {1.5}, float c0 = {0}, int64[1] c7 = {7}, int64[1] one = "}});
+              "float c15 = {1.5}, float c0 = {0}, int64[1] c7 = {7}, int64[1] c37 = {37}, "
+              "int64[1] one = "}});
   return ModelOfText(text);
 }
+Model AfterScaledIf(const std::string& what) { return ScaledIf(After(kRows), what); }
 
 TEST(OtherSizesTest, LengthsThatNoStepDeterminesAreOfSeveralSizes) {
   for (const char* what : {"size = Shape (marks) same = Equal (size, c7) scaled = Not (same)",
@@ -145,6 +147,22 @@ TEST(OtherSizesTest, RealNumbersThatAreTheSameInAllStepsHaveEitherSign) {
         Relation(), {});
     ASSERT_TRUE(report.ok()) << report.status();
     EXPECT_EQ(report->verdict, VerdictKind::kDifferent) << op << "\n" << report->reason;
+  }
+}
+
+// Both compare with one number; the past of the one is longer by a token, so that they differ
+// behind as many tokens only.
+TEST(OtherSizesTest, BothCompareWithOneNumber) {
+  for (const int more : {0, 1}) {
+    const Model before =
+        ScaledIf(Before(), "past = Shape <start = 2, end = 3> (pk) scaled = Greater (past, c37)");
+    const Model after = AfterScaledIf(
+        "past = ReduceMax <keepdims = 1> (at) " +
+        std::string(more > 0 ? "longer = Add (past, one) " : "longer = Identity (past) ") +
+        "scaled = Greater (longer, c37)");
+    const auto report = Verify(before, after, Relation(), {});
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->verdict == VerdictKind::kDifferent, more > 0) << report->reason;
   }
 }
 

@@ -257,8 +257,11 @@ void PairVerifier::FindExtras(Stimulus* stimulus) {
   // Where all facts hold, a few thresholds suffice to guard against faults of the proof.
   const size_t most = HoldsWhole(report_.proof) ? 3 : 12;
   constexpr int64_t kFarthest = 4200;
-  auto [numbers, casts] = FindUnmatched(*before_.proto, *after_.proto);
-  if (!HoldsWhole(report_.proof)) numbers.insert(numbers.begin(), casts.begin(), casts.end());
+  auto [numbers, casts, compared] = FindUnmatched(*before_.proto, *after_.proto);
+  if (!HoldsWhole(report_.proof)) {
+    numbers.insert(numbers.begin(), casts.begin(), casts.end());
+    numbers.insert(numbers.end(), compared.begin(), compared.end());
+  }
   for (int64_t number : numbers) {
     if (number <= kFarthest && limits_.thresholds.size() < most) {
       limits_.thresholds.push_back(number);

@@ -206,8 +206,9 @@ class Planner {
     plans_.push_back(std::move(plan));
   }
 
-  // Plans for a threshold c: steps behind c - 2 to c + 5 tokens, one of them of several tokens;
-  // and, if c is small, steps of about c new tokens and of about c sequences.
+  // Plans for a threshold c: a step of several tokens that begins before c and ends behind it,
+  // steps of one token behind c - 1, c and c + 1 tokens, and, if c is small, steps of about c new
+  // tokens and of about c sequences.
   void Near(int64_t c) {
     const std::string name = fmt::format("around {}", c);
     const int64_t step = l_.tokens.value_or(1);
@@ -216,6 +217,12 @@ class Planner {
               PastOf(std::max<int64_t>(0, c - 2)), {step, Chunk(4), step, step});
     plan.covers = fmt::format("steps of {} tokens or more are not run", c);
     plans_.push_back(std::move(plan));
+    if (Chunk(4) > step) {
+      plans_.push_back(Extra(fmt::format("{} one by one", name),
+                             fmt::format("pasts of {} to {} tokens", PastOf(c - 1), PastOf(c + 1)),
+                             l_.batch.value_or(1), PastOf(std::max<int64_t>(0, c - 1)),
+                             {step, step, step}));
+    }
     constexpr int64_t kMostTokens = 2100, kMostSequences = 16;
     if (c <= kMostTokens && !l_.tokens && (l_.prefill || !one_by_one())) {
       std::vector<int64_t> lengths =
@@ -576,7 +583,6 @@ class Planner {
   const PlanLimits& l_;
   std::vector<Plan> plans_;
   std::set<int64_t> prompts_;  // the lengths of prompts that have a plan of their own
-
 };
 
 }  // namespace

@@ -26,13 +26,17 @@ bool IsOneOf(std::string_view op, std::initializer_list<std::string_view> ops) {
   return std::find(ops.begin(), ops.end(), op) != ops.end();
 }
 
+bool IsComparison(std::string_view op) {
+  return IsOneOf(op, {"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"});
+}
+
 // Whether the numbers of an operand are bounds, lengths or parts of predicates. Axes, shapes and
 // indices are not.
 bool IsMeant(std::string_view op, int operand) {
   if (op == "Slice") return operand == 1 || operand == 2;
-  return IsOneOf(op, {"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Min", "Max",
-                      "Clip", "Range", "Where", "Add", "Sub", "Mul", "Div", "Mod", "Trilu",
-                      "OneHot", "ConstantOfShape"});
+  return IsComparison(op) ||
+         IsOneOf(op, {"Min", "Max", "Clip", "Range", "Where", "Add", "Sub", "Mul", "Div", "Mod",
+                      "Trilu", "OneHot", "ConstantOfShape"});
 }
 
 bool HoldsLengths(int32_t type) {
@@ -71,6 +75,8 @@ class Collector {
  public:
   explicit Collector(const onnx::ModelProto& model) { Read(model.graph()); }
   const std::set<int64_t>& numbers() const { return numbers_; }
+  // The numbers that are operands of comparisons.
+  const std::set<int64_t>& compared() const { return compared_; }
   // How often whole numbers are cast to types, by the smallest number that the type does not hold.
   const std::map<int64_t, int>& casts() const { return casts_; }
 
@@ -89,8 +95,8 @@ class Collector {
         if (attribute.type() == onnx::AttributeProto::GRAPH) Read(attribute.g());
         const bool bounds = IsOneOf(node.op_type(), {"Slice", "Clip"});
         if (bounds) {
-          for (int64_t v : attribute.ints()) Add(static_cast<double>(v));
-          if (attribute.type() == onnx::AttributeProto::FLOAT) Add(attribute.f());
+          for (int64_t v : attribute.ints()) Add(static_cast<double>(v), &numbers_);
+          if (attribute.type() == onnx::AttributeProto::FLOAT) Add(attribute.f(), &numbers_);
         }
       }
     }
@@ -137,7 +143,7 @@ class Collector {
     if (it == constants_.end()) return;
     const TensorProto& tensor = *it->second;
     if (node.op_type() == "Gather" && operand == 0) {
-      if (tensor.dims_size() > 0) Add(static_cast<double>(tensor.dims(0)));
+      if (tensor.dims_size() > 0) Add(static_cast<double>(tensor.dims(0)), &numbers_);
       return;
     }
     if (!IsMeant(node.op_type(), operand)) return;
@@ -149,7 +155,10 @@ class Collector {
       return;
     }
     const auto values = NumbersOf(tensor);
-    for (double v : values) Add(v);
+    for (double v : values) {
+      Add(v, &numbers_);
+      if (IsComparison(node.op_type())) Add(v, &compared_);
+    }
   }
 
   static std::vector<double> NumbersOf(const TensorProto& t) {
@@ -171,15 +180,15 @@ class Collector {
     return values;
   }
 
-  void Add(double value) {
+  static void Add(double value, std::set<int64_t>* to) {
     const double size = std::fabs(value);
     if (size < 3 || size >= static_cast<double>(kEndless) || size != std::floor(size)) return;
-    numbers_.insert(static_cast<int64_t>(size));
+    to->insert(static_cast<int64_t>(size));
   }
 
   absl::flat_hash_map<std::string, const TensorProto*> constants_;
   absl::flat_hash_set<std::string> whole_;
-  std::set<int64_t> numbers_;
+  std::set<int64_t> numbers_, compared_;
   std::map<int64_t, int> casts_;
 };
 
@@ -190,6 +199,8 @@ Unmatched FindUnmatched(const onnx::ModelProto& before, const onnx::ModelProto& 
   Unmatched unmatched;
   std::set_symmetric_difference(a.numbers().begin(), a.numbers().end(), b.numbers().begin(),
                                 b.numbers().end(), std::back_inserter(unmatched.numbers));
+  std::set_intersection(a.compared().begin(), a.compared().end(), b.compared().begin(),
+                        b.compared().end(), std::back_inserter(unmatched.compared));
   std::map<int64_t, int> more = b.casts();
   for (const auto& [lost, count] : a.casts()) more[lost] -= count;
   for (const auto& [lost, count] : more) {

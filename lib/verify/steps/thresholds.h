@@ -1,5 +1,4 @@
-// Thresholds: numbers that occur in one of two models only, at which their behaviour may begin to
-// differ.
+// Thresholds: numbers at which the behaviour of two models may begin to differ.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +16,12 @@ struct Unmatched {
   // For each type to which one model casts whole numbers more often than the other does, the
   // smallest whole number that the type does not hold, such as 2049 for float16.
   std::vector<int64_t> casts;
+  // The other whole numbers from 3 on with which both models compare: one may compare something
+  // else than the other.
+  std::vector<int64_t> compared;
 };
 
-// Returns both in ascending order.
+// Returns all in ascending order.
 Unmatched FindUnmatched(const onnx::ModelProto& before, const onnx::ModelProto& after);
 
 }  // namespace kvlift
