@@ -35,7 +35,7 @@ std::optional<WrittenRegion> ReadNested(sym::Pool& pool, Expr e, Expr past) {
 }
 
 // The places of an axis that are left in a branch, [first, last]; last < 0: not known.
-struct Places {
+struct PlacesLeft {
   int64_t first = 0, last = -1;
 };
 
@@ -63,7 +63,7 @@ class CaseReader {
     bool reads_past = false;
   };
 
-  std::optional<Case> Read(Expr e, const std::vector<Places>& places, int depth) {
+  std::optional<Case> Read(Expr e, const std::vector<PlacesLeft>& places, int depth) {
     constexpr int kMostNested = 64;
     if (depth > kMostNested) return std::nullopt;
     if (e->kind() != Kind::kSelect) {
@@ -93,7 +93,7 @@ class CaseReader {
   }
 
   // Returns true if e is the past's element at its own place, of which a branch may know an index.
-  bool IsPast(Expr e, const std::vector<Places>& places) const {
+  bool IsPast(Expr e, const std::vector<PlacesLeft>& places) const {
     if (e == past_) return true;
     if (e->kind() != Kind::kLoad || e->source() != past_->source() ||
         e->args().size() != past_->args().size()) {
@@ -109,7 +109,7 @@ class CaseReader {
     return true;
   }
 
-  std::vector<Places> Within(std::vector<Places> places, Expr condition, bool truth) {
+  std::vector<PlacesLeft> Within(std::vector<PlacesLeft> places, Expr condition, bool truth) {
     if (!truth) condition = pool_.Not(condition);
     for (Expr part : sym::ConjunctsOf(condition)) {
       const bool negated = part->kind() == Kind::kNot;
@@ -127,7 +127,7 @@ class CaseReader {
   }
 
   // Narrows the places by coefficient * i + rest <= 0, or == 0, or the negation.
-  static void Narrow(Kind kind, bool negated, int64_t coefficient, int64_t rest, Places* places) {
+  static void Narrow(Kind kind, bool negated, int64_t coefficient, int64_t rest, PlacesLeft* places) {
     if (coefficient != 1 && coefficient != -1) return;
     const int64_t number = -rest * coefficient;  // of i where the sum is 0
     if (kind == Kind::kEq) {
@@ -147,7 +147,7 @@ class CaseReader {
 
   sym::Pool& pool_;
   Expr past_;
-  std::vector<Places> places_;
+  std::vector<PlacesLeft> places_;
 };
 
 }  // namespace

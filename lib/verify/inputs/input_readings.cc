@@ -172,10 +172,16 @@ void InputReader::AddMeanings(const std::string& name, bool whole, Reading readi
     if (!whole) add(Meaning::kConstant);
     return;
   }
-  if (!whole) return add(reading.Has(Extent::kTokens) ? Meaning::kReal : Meaning::kConstant);
-  if (!reading.axes.empty() && !reading.axes.back().free_length.empty() && uses_.IsMask(name)) {
+  // A mask of what no step appends, such as the rows of an encoder: their number is free or fixed.
+  const bool of_others =
+      !reading.axes.empty() &&
+      (!reading.axes.back().free_length.empty() ||
+       (reading.axes.size() > 1 && !reading.Has(Extent::kTokens) &&
+        reading.axes.back().extent == Extent::kStatic && reading.axes.back().value > 1));
+  if (of_others && uses_.IsMask(name) && (whole || uses_.IsTruth(name))) {
     return add(Meaning::kFixedMask);
   }
+  if (!whole) return add(reading.Has(Extent::kTokens) ? Meaning::kReal : Meaning::kConstant);
   if (truth) {
     add(Meaning::kFlag);
     return add(Meaning::kNoFlag);
