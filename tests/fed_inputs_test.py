@@ -1,5 +1,5 @@
-"""What verify feeds to inputs that stand beside the caches: masks and rows of an encoder, the index of
-the last token; and what it makes of outputs of integers that NaN chooses.
+"""What verify feeds to inputs that stand beside the caches: masks and rows of an encoder, the index
+of the last token, biases of heads; and what it makes of outputs of integers that NaN chooses.
 
 Each model is a text case with a few nodes more. Environment: KVLIFT, the tool; KVLIFT_ROOT, the
 repository.
@@ -132,6 +132,13 @@ class FedInputs(unittest.TestCase):
         self.assertIn("seen_mask holds 1 and 0, and 1 first", text)
         self.assertNotIn("only tested", text)
 
+    def test_the_mask_of_a_fixed_number_of_encoder_rows(self):
+        text = self.verdict(model_of("decomposed_attention_mask_selected",
+                                     ENCODER.replace("[B,E", "[B,6")))
+        self.assertIn("verdict: equal (", text)
+        self.assertIn("seen_mask holds 1 and 0, and 1 first", text)
+        self.assertNotIn("seen_mask holds the positions", text)
+
     def test_the_index_of_the_last_token(self):
         text = self.verdict(model_of("decomposed_attention_mask_selected", LAST_TOKEN))
         self.assertIn("verdict: equal (", text)
@@ -158,7 +165,8 @@ class FedInputs(unittest.TestCase):
 
     def test_an_integer_that_nan_chooses_is_not_judged(self):
         # Rows of NaN in the first layer are values that the second multiplies by 0.
-        text = self.verdict(behind_another(model_of(PADDED, CHOSEN), model_of(PADDED), "attention_mask"))
+        text = self.verdict(
+            behind_another(model_of(PADDED, CHOSEN), model_of(PADDED), "attention_mask"))
         self.assertIn("verdict: equal (", text)
         self.assertIn("the source gives NaN", text)
 
