@@ -1,6 +1,7 @@
 #include "rewrite/recognise/axis_letters.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -122,13 +123,22 @@ std::string LayoutOf(sym::Forms& forms, const CachePair& pair, int axis) {
 
 std::string LayoutOfRows(sym::Forms& forms, const CachePair& pair, int axis, Expr rows) {
   std::string layout = LayoutOf(forms, pair, axis);
-  const size_t heads = layout.find('N'), batch = layout.find('B');
-  if (heads == std::string::npos || batch == std::string::npos || heads > batch ||
-      FirstPackedAxis(layout) != std::string::npos ||
-      !TellsApart(forms.pool(), rows, static_cast<int>(heads))) {
+  size_t heads = layout.find('N'), batch = layout.find('B');
+  if (heads == std::string::npos || batch == std::string::npos ||
+      FirstPackedAxis(layout) != std::string::npos) {
     return layout;
   }
-  layout[heads] = forms.Of(pair.past).shape[heads]->is_integer(2) ? 'K' : 'L';
+  const std::vector<Expr> shape = forms.Of(pair.past).shape;
+  const auto tells_apart = [&](size_t k) {
+    return TellsApart(forms.pool(), rows, static_cast<int>(k));
+  };
+  // An axis of layers in front may be as long as the batch behind it.
+  if (batch < heads && shape[batch] == shape[heads] && tells_apart(batch)) {
+    std::swap(layout[batch], layout[heads]);
+    std::swap(batch, heads);
+  }
+  if (heads > batch || !tells_apart(heads)) return layout;
+  layout[heads] = shape[heads]->is_integer(2) ? 'K' : 'L';
   return layout;
 }
 
