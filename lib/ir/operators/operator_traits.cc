@@ -133,6 +133,10 @@ std::vector<int> MovedOperands(const onnx::NodeProto& node) {
   return given ? moved : std::vector<int>{};
 }
 
+bool KeepsElementsApart(const onnx::NodeProto& node) {
+  return FindElementwise(node) != nullptr || !MovedOperands(node).empty();
+}
+
 bool IsRandomOperator(const onnx::NodeProto& node) {
   constexpr std::string_view kRandom[] = {"Bernoulli",        "Dropout",          "Multinomial",
                                           "RandomNormal",     "RandomNormalLike", "RandomUniform",

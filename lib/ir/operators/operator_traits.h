@@ -41,6 +41,10 @@ bool IsGlobalPool(const onnx::NodeProto& node);
 // from them; the result holds no other elements. Empty for all other nodes.
 std::vector<int> MovedOperands(const onnx::NodeProto& node);
 
+// Returns true if the node is elementwise or moves elements: no element of the result is computed
+// from several elements of one operand.
+bool KeepsElementsApart(const onnx::NodeProto& node);
+
 // Returns true if the operator draws numbers, so that two nodes with the same operands differ.
 // Dropout is one, whatever its mode.
 bool IsRandomOperator(const onnx::NodeProto& node);

@@ -1,7 +1,6 @@
 #include "proof/correspondence/equality.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/algorithm/container.h"
 
@@ -73,16 +72,13 @@ void CollectBounds(Expr predicate, std::vector<Expr>* bounds) {
 bool Equality::TakesLong() const { return pool_.num_steps() - begun_ > kMostEqualitySteps; }
 
 bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts) {
-  if (!Holds(mine, theirs, known, facts)) {
-    if (HoldsWhereRowsFit(mine, theirs, known, facts)) {
-      Record(true, mine, theirs, pool_.And(known, twins_->Fits()), facts);
-      return true;
-    }
-    Record(false, mine, theirs, known, facts);
-    return false;
+  bool holds = Holds(mine, theirs, known, facts);
+  if (!holds && HoldsWhereRowsFit(mine, theirs, known, facts)) {
+    holds = true;
+    known = pool_.And(known, twins_->Fits());
   }
-  Record(true, mine, theirs, known, facts);
-  return true;
+  Record(holds, mine, theirs, known, facts);
+  return holds;
 }
 
 bool Equality::HoldsWhereRowsFit(Expr mine, Expr theirs, Expr known, const Facts& facts) {
@@ -291,33 +287,26 @@ Expr Equality::Under(Expr e, Expr known, const Facts& facts) {
   }
   if (!bounds_index) return e;
   // An index whose bounds leave one value has that value.
-  const std::vector<Expr> least = LeastIndices(known);
   sym::Pool::Substitution s;
   s.indices.resize(kMostIndices, nullptr);
   bool any = false;
   for (size_t k = 0; k < kMostIndices; ++k) {
     const Expr extent = k < facts.extents.size() ? facts.extents[k] : nullptr;
-    const bool number = extent != nullptr && extent->kind() == Kind::kInteger;
-    int64_t most = number ? extent->value() - 1 : std::numeric_limits<int64_t>::max();
-    std::vector<Expr> below, above;  // expressions that bound the index
+    std::vector<Expr> below = {pool_.Integer(0)}, above;  // what bounds the index
+    if (extent != nullptr && extent->kind() == Kind::kInteger) {
+      above.push_back(pool_.Integer(extent->value() - 1));
+    }
     for (Expr part : parts) {
       if (part->kind() != Kind::kLe) continue;
       const auto linear = sym::LinearIn(pool_, part->args()[0], pool_.Index(static_cast<int>(k)));
-      if (!linear) continue;
-      if (linear->coefficient == -1) below.push_back(linear->rest);
-      if (linear->coefficient != 1) continue;
-      above.push_back(pool_.Neg(linear->rest));
-      if (linear->rest->kind() == Kind::kInteger) most = std::min(most, -linear->rest->value());
+      if (linear && linear->coefficient == -1) below.push_back(linear->rest);
+      if (linear && linear->coefficient == 1) above.push_back(pool_.Neg(linear->rest));
     }
-    const auto one = absl::c_find_if(
-        below, [&](Expr least_value) { return absl::c_linear_search(above, least_value); });
-    if (least[k]->value() == most) {
-      s.indices[k] = least[k];
-    } else if (one != below.end()) {
-      s.indices[k] = *one;
-    } else {
-      continue;
-    }
+    absl::c_stable_partition(below, [](Expr bound) { return bound->kind() == Kind::kInteger; });
+    const auto one =
+        absl::c_find_if(below, [&](Expr bound) { return absl::c_linear_search(above, bound); });
+    if (one == below.end()) continue;
+    s.indices[k] = *one;
     any = true;
   }
   if (!any) return e;

@@ -27,9 +27,9 @@ struct QuantizedRows {
   bool in_four_bits() const { return type == onnx::TensorProto::UINT8; }
 };
 
-// Reads how the past at input 3 + side, of element type `type`, stores its rows (side 0: keys,
-// 1: values). `scale` is the constant at input 12 + side, null if there is none. Returns false if
-// the cache is quantised in another way.
+// Reads how a cache stores its rows. `side` is 0 for keys and 1 for values. The past is input
+// 3 + side and has the element type `type`. `scale` is the constant at input 12 + side; it is null
+// if the node has no constant scale. Returns false if the cache is quantised in another way.
 bool ReadQuantizedRows(const onnx::NodeProto& node, int side, int32_t type, int64_t groups,
                        int64_t width, const onnx::TensorProto* scale, QuantizedRows* rows);
 

@@ -175,8 +175,7 @@ bool ValueHidesLater(const PlanBasis& s, ValueId v, absl::Span<const Expr> start
 
 // Returns true if the node works on scores or masks element by element, or moves them.
 bool CarriesScores(const Graph& graph, NodeId n) {
-  const onnx::NodeProto& node = graph.node(n);
-  return FindElementwise(node) != nullptr || !MovedOperands(node).empty() || graph.Is(n, "Dropout");
+  return KeepsElementsApart(graph.node(n)) || graph.Is(n, "Dropout");
 }
 
 }  // namespace

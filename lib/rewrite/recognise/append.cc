@@ -101,13 +101,14 @@ Expr WithFirst(sym::Pool& pool, Expr e, int axis, const sym::Facts& facts) {
   const Expr condition = e->args()[0];
   const Expr then = WithFirst(pool, e->args()[1], axis, facts);
   const Expr otherwise = WithFirst(pool, e->args()[2], axis, facts);
-  sym::Pool::Substitution first;
-  first.indices.resize(static_cast<size_t>(axis) + 1, nullptr);
-  first.indices.back() = pool.Integer(0);
   const Expr is_first = pool.Le(pool.Index(axis), pool.Integer(0), sym::Facts{});
-  if (pool.Substitute(then, first, facts) == pool.Substitute(otherwise, first, facts)) {
-    if (condition == is_first) return otherwise;
-    if (condition == pool.Not(is_first)) return then;
+  if (condition == is_first || condition == pool.Not(is_first)) {
+    sym::Pool::Substitution first;
+    first.indices.resize(static_cast<size_t>(axis) + 1, nullptr);
+    first.indices.back() = pool.Integer(0);
+    if (pool.Substitute(then, first, facts) == pool.Substitute(otherwise, first, facts)) {
+      return condition == is_first ? otherwise : then;
+    }
   }
   return pool.Select(condition, then, otherwise);
 }

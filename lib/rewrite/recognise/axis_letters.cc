@@ -81,7 +81,7 @@ int BatchAxis(sym::Forms& forms, const CachePair& pair, int axis) {
 
 // Returns true if a select in e compares the index of this axis with a number, and chooses between
 // elements of different tensors by it.
-bool TellsApart(sym::Pool& pool, Expr e, int axis) {
+bool ChoosesTensors(sym::Pool& pool, Expr e, int axis) {
   while (e->kind() == Kind::kSelect) {
     const Expr condition = e->args()[0];
     const Expr bound = condition->kind() == Kind::kNot ? condition->args()[0] : condition;
@@ -91,7 +91,7 @@ bool TellsApart(sym::Pool& pool, Expr e, int axis) {
           linear && linear->coefficient != 0 && linear->rest->kind() == Kind::kInteger;
       if (compares) return sym::SourcesOf(e->args()[1]) != sym::SourcesOf(e->args()[2]);
     }
-    if (TellsApart(pool, e->args()[1], axis)) return true;
+    if (ChoosesTensors(pool, e->args()[1], axis)) return true;
     e = e->args()[2];
   }
   return false;
@@ -129,15 +129,15 @@ std::string LayoutOfRows(sym::Forms& forms, const CachePair& pair, int axis, Exp
     return layout;
   }
   const std::vector<Expr> shape = forms.Of(pair.past).shape;
-  const auto tells_apart = [&](size_t k) {
-    return TellsApart(forms.pool(), rows, static_cast<int>(k));
+  const auto chooses_tensors = [&](size_t k) {
+    return ChoosesTensors(forms.pool(), rows, static_cast<int>(k));
   };
   // An axis of layers in front may be as long as the batch behind it.
-  if (batch < heads && shape[batch] == shape[heads] && tells_apart(batch)) {
+  if (batch < heads && shape[batch] == shape[heads] && chooses_tensors(batch)) {
     std::swap(layout[batch], layout[heads]);
     std::swap(batch, heads);
   }
-  if (heads > batch || !tells_apart(heads)) return layout;
+  if (heads > batch || !chooses_tensors(heads)) return layout;
   layout[heads] = shape[heads]->is_integer(2) ? 'K' : 'L';
   return layout;
 }

@@ -127,7 +127,8 @@ class CaseReader {
   }
 
   // Narrows the places by coefficient * i + rest <= 0, or == 0, or the negation.
-  static void Narrow(Kind kind, bool negated, int64_t coefficient, int64_t rest, PlacesLeft* places) {
+  static void Narrow(Kind kind, bool negated, int64_t coefficient, int64_t rest,
+                     PlacesLeft* places) {
     if (coefficient != 1 && coefficient != -1) return;
     const int64_t number = -rest * coefficient;  // of i where the sum is 0
     if (kind == Kind::kEq) {

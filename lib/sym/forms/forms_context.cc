@@ -50,6 +50,16 @@ void OpContext::Copy(int output, int input) {
   if (elements) engine_.KeepElements(this->output(output), *elements);
 }
 
+void OpContext::SetPart(int output, const Value& x, int axis, Expr start, Expr length) {
+  Shape shape = x.form.shape;
+  shape[axis] = length;
+  Set(output, std::move(shape), [&](Indices ix, const Facts& facts) {
+    std::vector<Expr> own(ix.begin(), ix.end());
+    own[axis] = pool().Add(own[axis], start);
+    return engine_.At(x, own, facts);
+  });
+}
+
 Expr OpContext::AtBroadcast(const Value& value, Indices indices, const Facts& facts) {
   const int offset = static_cast<int>(indices.size()) - value.rank();
   std::vector<Expr> own;

@@ -220,6 +220,8 @@ class OpContext {
   void SetElements(int output, bool scalar, std::vector<Expr> elements);
   void SetOpaque(int output, Shape shape);
   void Copy(int output, int input);  // makes the output equal to the input
+  // Makes the output the elements [start, start + length) of an axis of x.
+  void SetPart(int output, const Value& x, int axis, Expr start, Expr length);
   void Assume(AssumptionReason reason, Expr predicate, std::string_view why) {
     engine_.Assume(node_, reason, predicate, why);
   }

@@ -212,13 +212,7 @@ void OpSplit(OpContext& c) {
   }
   Expr start = pool.Integer(0);
   for (int k = 0; k < n; ++k) {
-    Shape out = x.form.shape;
-    out[*axis] = sizes[k];
-    c.Set(k, std::move(out), [&](Indices ix, const Facts& facts) {
-      std::vector<Expr> own(ix.begin(), ix.end());
-      own[*axis] = pool.Add(own[*axis], start);
-      return c.engine().At(x, own, facts);
-    });
+    c.SetPart(k, x, *axis, start, sizes[k]);
     start = pool.Add(start, sizes[k]);
   }
 }

@@ -1,42 +1,39 @@
 // Tensors that a model puts into a sequence and takes out again at constant places.
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <optional>
-#include <vector>
 
+#include "absl/types/span.h"
 #include "sym/forms/forms_engine.h"
 
 namespace kvlift::sym::internal {
 namespace {
 
-// The part [start, start + length) of an axis.
+// The elements [start, start + length) of an axis.
 struct Part {
-  int axis = 0;
-  Expr start = nullptr, length = nullptr;
+  int64_t start = 0, length = 0;
 };
 
-// Returns the part that is entry `position` of what a SplitToSequence of x gives; nullopt if that
-// is not known. `sizes`: its operand `split`.
-std::optional<Part> PartAt(Pool& pool, const Value& x, int axis, const Value& sizes,
-                           const std::optional<std::vector<int64_t>>& numbers, int64_t position) {
-  if (!numbers) return std::nullopt;
-  if (sizes.rank() == 1) {
-    const auto count = static_cast<int64_t>(numbers->size());
-    if (position < 0) position += count;
-    if (position < 0 || position >= count) return std::nullopt;
-    int64_t start = 0;
-    for (int64_t k = 0; k < position; ++k) start += (*numbers)[static_cast<size_t>(k)];
-    return Part{axis, pool.Integer(start), pool.Integer((*numbers)[static_cast<size_t>(position)])};
-  }
-  // All parts but the last have one size.
-  const Expr extent = x.dim(axis);
-  if (numbers->size() != 1 || (*numbers)[0] <= 0 || extent->kind() != Kind::kInteger) {
+// Returns entry `position` of what a SplitToSequence gives along an axis of this extent; nullopt if
+// that is not known. `sizes` holds the elements of its operand `split`, of rank `rank`: the length
+// of each part, or one length for all parts but the last.
+std::optional<Part> PartAt(Expr extent, int rank, absl::Span<const int64_t> sizes,
+                           int64_t position) {
+  const bool each = rank == 1;
+  if (!each && (sizes.size() != 1 || sizes[0] <= 0 || extent->kind() != Kind::kInteger)) {
     return std::nullopt;
   }
-  const int64_t size = (*numbers)[0], count = (extent->value() + size - 1) / size;
+  const int64_t count = each ? std::ssize(sizes) : (extent->value() + sizes[0] - 1) / sizes[0];
   if (position < 0) position += count;
   if (position < 0 || position >= count) return std::nullopt;
-  const int64_t start = position * size;
-  return Part{axis, pool.Integer(start), pool.Integer(std::min(size, extent->value() - start))};
+  if (each) {
+    const auto before = sizes.first(static_cast<size_t>(position));
+    return Part{std::accumulate(before.begin(), before.end(), int64_t{0}),
+                sizes[static_cast<size_t>(position)]};
+  }
+  const int64_t start = position * sizes[0];
+  return Part{start, std::min(sizes[0], extent->value() - start)};
 }
 
 }  // namespace
@@ -52,18 +49,12 @@ void OpSequenceAt(OpContext& c) {
   OpContext of_split(c.engine(), split);
   if (!of_split.has(1) || !of_split.Known(2)) return;
   const Value& x = of_split.in(0);
-  const int64_t given = of_split.Int("axis", 0), axis = given < 0 ? given + x.rank() : given;
-  if (axis < 0 || axis >= x.rank()) return;
-  const auto part = PartAt(c.pool(), x, static_cast<int>(axis), of_split.in(1),
-                           of_split.ConstantInts(1), (*position)[0]);
+  const auto axis = NormalAxis(of_split.Int("axis", 0), x.rank());
+  const auto sizes = of_split.ConstantInts(1);
+  if (!axis || !sizes) return;
+  const auto part = PartAt(x.dim(*axis), of_split.in(1).rank(), *sizes, (*position)[0]);
   if (!part) return;
-  Shape out = x.form.shape;
-  out[axis] = part->length;
-  c.Set(0, std::move(out), [&](Indices ix, const Facts& facts) {
-    std::vector<Expr> own(ix.begin(), ix.end());
-    own[axis] = c.pool().Add(own[axis], part->start);
-    return c.engine().At(x, own, facts);
-  });
+  c.SetPart(0, x, *axis, c.pool().Integer(part->start), c.pool().Integer(part->length));
 }
 
 }  // namespace kvlift::sym::internal

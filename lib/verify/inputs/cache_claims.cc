@@ -29,9 +29,8 @@ using CachesByValue = absl::flat_hash_map<ValueId, const ManifestCache*>;
 // element with another value. A product of matrices, such as a projection of latent rows, makes
 // others.
 bool HandsOnRows(const Graph& graph, NodeId n) {
-  const onnx::NodeProto& node = graph.node(n);
-  return FindElementwise(node) != nullptr || !MovedOperands(node).empty() ||
-         graph.Is(n, "DequantizeLinear") || graph.Is(n, "RotaryEmbedding");
+  return KeepsElementsApart(graph.node(n)) || graph.Is(n, "DequantizeLinear") ||
+         graph.Is(n, "RotaryEmbedding");
 }
 
 // Returns the cache of which `v` holds rows, as far as nodes hand on those of their first operand;

@@ -311,8 +311,7 @@ void InputReader::ReadCache(const ManifestCache& cache) {
   if (IsFloatType(read) && ElementBits(read) < ElementBits(graph_.type(past).elem_type)) {
     out_.numbers_of_caches[cache.source.input] = {read, std::nullopt};
   } else if (auto quantizer = QuantizerOfRows(graph_, past, graph_.Find(cache.source.output))) {
-    out_.numbers_of_caches[cache.source.input] = {graph_.type(past).elem_type,
-                                                  quantizer};
+    out_.numbers_of_caches[cache.source.input] = {graph_.type(past).elem_type, quantizer};
   }
   const auto type_of = [&](const ManifestCache& one) {
     const ValueId input = graph_.Find(one.source.input);

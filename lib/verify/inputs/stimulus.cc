@@ -13,6 +13,9 @@
 namespace kvlift {
 namespace {
 
+// Rows are hidden where noise from [-1, 1) is at most this: three of ten.
+constexpr double kHiddenShare = -0.4;
+
 using onnx::TensorProto;
 
 uint64_t Mix(uint64_t x) {
@@ -179,7 +182,7 @@ int64_t Stimulus::TokenInSlot(const StepSpec& step, int64_t b, int64_t slot,
 // from head to head in a mask with heads, as a bias of each head does.
 double Stimulus::FreeMask(const SourceInput& input, const StepSpec& step, int64_t b, int64_t token,
                           int64_t key, int64_t rest) const {
-  constexpr double kHiddenShare = -0.4, kLargest = 3;
+  constexpr double kLargest = 3;
   const Reading& reading = input.reading();
   const bool rows = reading.Has(Extent::kTokens);
   const auto sequence = static_cast<uint64_t>(reading.Has(Extent::kBatch) ? step.sequences[b] : 0);
@@ -247,7 +250,6 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
       return visible == (reading.spelling == Spelling::kOne) ? 1 : 0;
     }
     case Meaning::kFixedMask: {
-      constexpr double kHiddenShare = -0.4;
       const double u = Noise(seed_ ^ input.salt, reading.Has(Extent::kBatch) ? sequence : 0, 0,
                              static_cast<uint64_t>(rest));
       return rest == 0 || u > kHiddenShare ? 1 : 0;
