@@ -26,13 +26,13 @@ constexpr char kPlansSayNothing[] = "hidden otherwise, too; with nothing hidden:
 std::string TextOf(SeenFact fact) {
   switch (fact) {
     case SeenFact::kRowsEqual:
-      return "in every step all rows of the mask are the same";
+      return "in every step that mutants run all rows of the mask are the same";
     case SeenFact::kSequencesEqual:
-      return "in every step the mask is the same for all sequences";
+      return "in every step that mutants run the mask is the same for all sequences";
     case SeenFact::kWhole:
-      return "in every step the valid length is the number of keys";
+      return "in every step that mutants run the valid length is the number of keys";
     default:
-      return "in every step the mask holds nothing but 0 and numbers that hide";
+      return "in every step that mutants run the mask holds nothing but 0 and numbers that hide";
   }
 }
 

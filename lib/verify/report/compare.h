@@ -1,5 +1,6 @@
 // Compares two tensors element by element, within the bound that the oracle computed for the
-// element or, where there is none, within a bound that is fixed before the run.
+// element or, where there is none, within a bound that is fixed before the run. A computed bound is
+// at least some units in the last place of the element, so that constants may be folded.
 //
 // The fixed bound of a float tensor is eps(type) * c * sqrt(n) * max|reference|, where n is the
 // number of nodes of the graph: the rounding errors of n operators with a gain of about one add up
