@@ -57,7 +57,8 @@ UpdateResult MatchGrowingConcat(sym::Forms& forms, const CachePair& pair) {
                                 graph.name(pair.past), sym::ToString(append->length, &graph)),
                     graph, {node}, {pair.past}));
   }
-  CacheUpdate update(pair, AppendAll{append->length, append->reordered_past});
+  CacheUpdate update(pair, AppendAll{append->length});
+  update.reordered_past = append->reordered_past;
   update.axis = append->axis;
   update.layout = LayoutOfRows(forms, pair, append->axis, append->update);
   update.node = node;
@@ -67,6 +68,7 @@ UpdateResult MatchGrowingConcat(sym::Forms& forms, const CachePair& pair) {
         "KV217", fmt::format("needs a past of rank 3 to 6, found rank {}", shape.size()), graph,
         {node}, {pair.past}));
   }
+  if (!ReordersSequencesOnly(forms.pool(), update)) return UpdateResult::NotThis();
   update.new_length = forms.pool().Sub(forms.Of(pair.present).shape[append->axis], append->length);
   if (CountsSequences(forms, update)) {
     return UpdateResult::Refuse(MakeFinding(

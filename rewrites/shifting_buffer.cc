@@ -6,6 +6,7 @@
 // row t of the source is in slot (t + P + S) mod M. The order of keys does not matter to attention
 // if its mask has the same order. Another reader would get the rows in another order, so it is
 // refused. Source: sliding-window caches of WinML and of compilers for NPUs.
+#include "fmt/format.h"
 #include "rewrite/recognise/append.h"
 #include "rewrite/types/rule.h"
 
@@ -16,6 +17,14 @@ Recognised<CacheUpdate> MatchShiftingBuffer(sym::Forms& forms, const CachePair& 
   const auto write = ReadShift(forms, pair);
   auto update = write ? BufferUpdate(forms, pair, *write, Fifo{}) : std::nullopt;
   if (!update) return Recognised<CacheUpdate>::NotThis();
+  const Graph& graph = forms.graph();
+  if (update->layout[0] != 'B') {
+    return Recognised<CacheUpdate>::Refuse(MakeFinding(
+        "KV217",
+        fmt::format("needs the axis of sequences in front of a buffer whose rows move, found {}",
+                    update->layout),
+        graph, {update->node}, {pair.past, pair.present}));
+  }
   return Recognised<CacheUpdate>::Match(*std::move(update));
 }
 

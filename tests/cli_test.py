@@ -463,6 +463,18 @@ class Explain(Case):
         node = document["attention"][0]["nodes"][0]
         self.assertTrue(self.run_ok("explain", GOOD, "--node", node).stdout)
 
+    def test_node_of_an_operator_with_a_past(self):
+        model = MODELS / "llama_genai_gqa" / "model.onnx"
+        nodes = {name for attention in self.document("inspect", model)["attention"]
+                 for name in attention["nodes"]}
+        self.assertTrue(any("GroupQueryAttention" in name for name in nodes), nodes)
+        for name in nodes:
+            text = self.run_ok("explain", model, "--node", name).stdout.decode()
+            self.assertTrue(text)
+            if "GroupQueryAttention" in name:
+                self.assertIn(f"{name} is read as ", text)
+                self.assertIn("attention_op: matches", text)
+
 
 class Run(Case):
     STEPS = MODELS / "llama_optimum" / "steps"

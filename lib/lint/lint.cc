@@ -83,8 +83,10 @@ ValueId BufferOf(const Graph& graph, const ManifestCache& c, NodeId writer) {
     v = SeeThroughViews(graph, graph.inputs(n)[0]);
     n = v == kNoValue ? kNoNode : graph.producer(v);
   }
-  const bool reordered = c.alias == CacheAlias::kCopy && n != kNoNode && graph.Is(n, "Gather") &&
-                         !graph.inputs(n).empty() && IntAttribute(graph.node(n), "axis", 0) == 0;
+  const bool reordered =
+      c.alias == CacheAlias::kCopy && n != kNoNode && graph.Is(n, "Gather") &&
+      !graph.inputs(n).empty() &&
+      IntAttribute(graph.node(n), "axis", 0) == static_cast<int64_t>(c.layout.find('B'));
   return reordered ? SeeThroughViews(graph, graph.inputs(n)[0]) : v;
 }
 

@@ -68,6 +68,39 @@ TEST_F(ExprTable, QuotientsOfIntegersAreBoundedByIntegers) {
   EXPECT_FALSE(pool_.Le(pool_.Mul(N(2), half), pool_.Add(real, N(2)), facts)->is_integer(1));
 }
 
+// Four heads of 8 elements in groups of two: (8 * head + element) div 16 is head div 2.
+TEST_F(ExprTable, RemaindersBelowACommonFactorDoNotCount) {
+  const Facts facts{{N(4), N(8), N(9)}};
+  const Expr head = pool_.Mul(N(8), i0_);
+  const Expr group = pool_.FloorDiv(i0_, N(2), facts);
+  EXPECT_EQ(pool_.FloorDiv(pool_.Add(head, i1_), N(16), facts), group);
+  EXPECT_NE(pool_.FloorDiv(pool_.Add(head, i2_), N(16), facts), group) << "i2 may be 8";
+  EXPECT_EQ(pool_.FloorDiv(pool_.Add(head, N(11)), N(16), facts),
+            pool_.FloorDiv(pool_.Add(i0_, N(1)), N(2), facts));
+  EXPECT_EQ(pool_.FloorDiv(pool_.Sub(head, N(3)), N(16), facts),
+            pool_.FloorDiv(pool_.Sub(i0_, N(1)), N(2), facts));
+}
+
+TEST_F(ExprTable, ThePlaceAtTheEndOfAnAxisIsABound) {
+  const Facts facts{{N(8)}};
+  EXPECT_EQ(pool_.Eq(i0_, N(7), facts), pool_.Le(N(7), i0_, facts));
+  EXPECT_EQ(pool_.Eq(i0_, N(6), facts)->kind(), Kind::kEq);
+  EXPECT_EQ(pool_.Eq(i0_, N(7), Facts{})->kind(), Kind::kEq) << "the axis may be longer";
+}
+
+TEST_F(ExprTable, SizesAreNotBelowZero) {
+  const Expr positive = pool_.Le(N(1), t_, Facts{});
+  EXPECT_EQ(pool_.Select(positive, t_, N(0)), t_) << "max(T, 0)";
+  EXPECT_EQ(pool_.Max(t_, N(0), Facts{}), t_);
+  const Expr unknown = pool_.Load(7, {});
+  EXPECT_NE(pool_.Select(pool_.Le(N(1), unknown, Facts{}), unknown, N(0)), unknown);
+  const Expr none = pool_.Le(t_, N(0), Facts{});
+  EXPECT_TRUE(pool_.And(none, pool_.Not(pool_.Eq(t_, N(0), Facts{})))->is_integer(0));
+  EXPECT_TRUE(
+      pool_.And(pool_.Not(pool_.Eq(pool_.Mul(s_, t_), N(0), Facts{})), none)->is_integer(0));
+  EXPECT_FALSE(pool_.And(none, pool_.Not(pool_.Eq(s_, t_, Facts{})))->is_integer(0));
+}
+
 TEST_F(ExprTable, AssumedConditionsDecideWhatComparisonsSelect) {
   const Expr start = pool_.Load(7, {}), negative = pool_.Lt(start, N(0), Facts{});
   const Expr place = pool_.Select(negative, pool_.Add(start, N(32)), start);

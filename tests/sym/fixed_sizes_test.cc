@@ -46,6 +46,17 @@ TEST(FixedSizes, AreNotThoseOfOperandsThatBroadcast) {
       SizesOf("(float[B,heads] a, float[B,2] b) => (float[B,2] y)", "y = Add (a, b)").empty());
 }
 
+// A size of 1 would broadcast as well, but the name says which it is.
+TEST(FixedSizes, AreNumbersThatAreSpelledAsNames) {
+  FormsOfText m(ModelText("(float[B,heads] a, float[B,2] b) => (float[B,2] y)", "y = Add (a, b)"));
+  auto model = std::make_shared<onnx::ModelProto>(m.graph().model());
+  onnx::TypeProto* type = model->mutable_graph()->mutable_input(0)->mutable_type();
+  type->mutable_tensor_type()->mutable_shape()->mutable_dim(1)->set_dim_param("2");
+  const auto graph = Graph::Build(model);
+  ASSERT_TRUE(graph.ok());
+  EXPECT_EQ(sym::FixedSizesOf(*graph), (std::vector<NamedSize>{{"2", 2}}));
+}
+
 TEST(FixedSizes, AreNotThoseOfNodesThatNoOutputDependsOn) {
   EXPECT_TRUE(SizesOf("(float[B,heads,P,4] past, float[B,2,1,4] rows) => (float[B,heads,P,4] y)",
                       "dead = Concat <axis = 2> (past, rows)\n"

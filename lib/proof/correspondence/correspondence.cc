@@ -228,7 +228,15 @@ Expr Correspondence::SourceFits() const {
     const Expr e = assumption.predicate;
     if (pair_.IsInAfter(assumption.node) || e->kind() != Kind::kLe) continue;
     const Expr normal = Normal(e, Facts{});
-    if (!normal->has_index()) all = pool.And(all, normal);
+    if (normal->has_index()) continue;
+    all = pool.And(all, normal);
+    // A bound on P + S holds for each sequence, and so for the longest one.
+    if (normal->kind() != Kind::kLe || past_ == nullptr || new_ == nullptr) continue;
+    const Expr beside = pool.Sub(normal->args()[0], total());
+    if (beside->kind() != Kind::kInteger) continue;
+    for (const Expr rows : longest_) {
+      all = pool.And(all, pool.Le(pool.Add(rows, beside), pool.Integer(0), Facts{}));
+    }
   }
   return all;
 }

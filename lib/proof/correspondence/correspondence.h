@@ -156,6 +156,8 @@ class Correspondence {
   sym::Expr TranslateLoad(sym::Expr load, sym::Expr batch, const sym::Facts& facts) const;
   bool ReadsOtherSequence(ValueId source, absl::Span<const sym::Expr> at, sym::Expr batch) const;
   sym::Expr OneForAll(NodeId n, sym::Expr batch, const sym::Facts& facts) const;
+  std::vector<sym::Expr> PlaceInTable(NodeId n, absl::Span<const sym::Expr> args,
+                                      const sym::Facts& facts) const;
   sym::Expr RowOfTable(NodeId n, absl::Span<const sym::Expr> args, sym::Expr batch,
                        const sym::Facts& facts) const;
   void AddPast(const ManifestCache& cache);

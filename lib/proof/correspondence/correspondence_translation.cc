@@ -304,27 +304,63 @@ Assumption SequencesOfOneLength() {
           AssumptionSource::kManifest};
 }
 
-// Translates a Gather whose index is shown not to be negative only after its translation, as for an
-// index that is computed from the write index.
+// Returns the place in its table at which a Gather, GatherND or GatherElements reads its result's
+// element at `args`; empty for other nodes, and where a rank is not known.
+std::vector<Expr> Correspondence::PlaceInTable(NodeId n, absl::Span<const Expr> args,
+                                               const Facts& facts) const {
+  const Graph& graph = pair_.graph();
+  const sym::Form table = forms_.Of(graph.inputs(n)[0]), indices = forms_.Of(graph.inputs(n)[1]);
+  if (!table.known_rank || !indices.known_rank) return {};
+  const size_t rank = table.shape.size(), count = indices.shape.size();
+  const auto index_at = [&](absl::Span<const Expr> at) {
+    return forms_.At(graph.inputs(n)[1], at, facts);
+  };
+  std::vector<Expr> place;
+  if (graph.Is(n, "GatherND")) {
+    const auto batch = static_cast<size_t>(IntAttribute(graph.node(n), "batch_dims", 0));
+    if (count == 0 || indices.shape.back()->kind() != Kind::kInteger) return {};
+    const auto width = static_cast<size_t>(indices.shape.back()->value());
+    if (batch >= count || batch + width > rank || args.size() + batch + width + 1 != rank + count) {
+      return {};
+    }
+    place.assign(args.begin(), args.begin() + static_cast<std::ptrdiff_t>(batch));
+    for (size_t k = 0; k < width; ++k) {
+      std::vector<Expr> at(args.begin(), args.begin() + static_cast<std::ptrdiff_t>(count - 1));
+      at.push_back(forms_.pool().Integer(static_cast<int64_t>(k)));
+      place.push_back(index_at(at));
+    }
+    place.insert(place.end(), args.begin() + static_cast<std::ptrdiff_t>(count - 1), args.end());
+    return place;
+  }
+  int64_t axis = IntAttribute(graph.node(n), "axis", 0);
+  if (axis < 0) axis += static_cast<int64_t>(rank);
+  if (axis < 0 || axis >= static_cast<int64_t>(rank)) return {};
+  if (graph.Is(n, "GatherElements")) {
+    if (args.size() != rank || count != rank) return {};
+    place.assign(args.begin(), args.end());
+    place[static_cast<size_t>(axis)] = index_at(args);
+    return place;
+  }
+  if (!graph.Is(n, "Gather") || args.size() + 1 != rank + count) return {};
+  place.assign(args.begin(), args.begin() + axis);
+  place.push_back(index_at(args.subspan(static_cast<size_t>(axis), count)));
+  place.insert(place.end(), args.begin() + axis + static_cast<std::ptrdiff_t>(count), args.end());
+  return place;
+}
+
+// Translates what a look-up reads whose indices are shown not to be negative only after their
+// translation, as for an index that is computed from the write index.
 Expr Correspondence::RowOfTable(NodeId n, absl::Span<const Expr> args, Expr batch,
                                 const Facts& facts) const {
   const Graph& graph = pair_.graph();
-  if (n == kNoNode || !pair_.IsInAfter(n) || !graph.Is(n, "Gather")) return nullptr;
-  const ValueId table = graph.inputs(n)[0], indices = graph.inputs(n)[1];
-  const sym::Form rows = forms_.Of(table), which = forms_.Of(indices);
-  if (!rows.known_rank || !which.known_rank) return nullptr;
-  const auto rank = static_cast<int64_t>(rows.shape.size());
-  int64_t axis = IntAttribute(graph.node(n), "axis", 0);
-  if (axis < 0) axis += rank;
-  const size_t count = which.shape.size();
-  const auto front = static_cast<size_t>(axis);
-  if (axis < 0 || axis >= rank || args.size() + 1 != rows.shape.size() + count) return nullptr;
-  const Expr row = Translate(forms_.At(indices, args.subspan(front, count), facts), batch, facts);
-  if (row == nullptr || !forms_.pool().ProveNonNegative(row, facts)) return nullptr;
-  std::vector<Expr> place(args.begin(), args.begin() + axis);
-  place.push_back(forms_.At(indices, args.subspan(front, count), facts));
-  place.insert(place.end(), args.begin() + axis + static_cast<std::ptrdiff_t>(count), args.end());
-  return Translate(forms_.At(table, place, facts), batch, facts);
+  if (n == kNoNode || !pair_.IsInAfter(n) || graph.inputs(n).size() < 2) return nullptr;
+  const std::vector<Expr> place = PlaceInTable(n, args, facts);
+  if (place.empty()) return nullptr;
+  for (Expr index : place) {
+    const Expr row = Translate(index, batch, facts);
+    if (row == nullptr || !forms_.pool().ProveNonNegative(row, facts)) return nullptr;
+  }
+  return Translate(forms_.At(graph.inputs(n)[0], place, facts), batch, facts);
 }
 
 Expr Correspondence::Translate(Expr e, Expr batch, const Facts& facts) const {

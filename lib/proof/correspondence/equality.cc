@@ -77,6 +77,13 @@ bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts) {
     holds = true;
     known = pool_.And(known, twins_->Fits());
   }
+  if (!holds && twins_ != nullptr && mine != nullptr && theirs != nullptr && !TakesLong()) {
+    const Expr fits = twins_->SourceFits();
+    if (!fits->is_integer(1) && Holds(mine, theirs, pool_.And(known, fits), facts)) {
+      holds = true;
+      known = pool_.And(known, fits);
+    }
+  }
   Record(holds, mine, theirs, known, facts);
   return holds;
 }
@@ -293,9 +300,7 @@ Expr Equality::Under(Expr e, Expr known, const Facts& facts) {
   for (size_t k = 0; k < kMostIndices; ++k) {
     const Expr extent = k < facts.extents.size() ? facts.extents[k] : nullptr;
     std::vector<Expr> below = {pool_.Integer(0)}, above;  // what bounds the index
-    if (extent != nullptr && extent->kind() == Kind::kInteger) {
-      above.push_back(pool_.Integer(extent->value() - 1));
-    }
+    if (extent != nullptr) above.push_back(pool_.Sub(extent, pool_.Integer(1)));
     for (Expr part : parts) {
       if (part->kind() != Kind::kLe) continue;
       const auto linear = sym::LinearIn(pool_, part->args()[0], pool_.Index(static_cast<int>(k)));

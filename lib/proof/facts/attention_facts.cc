@@ -308,7 +308,8 @@ Expr AttentionFacts::CapacityOf(Expr e) {
 bool AttentionFacts::HidesRest(const std::string& name, const AttentionReading& before,
                                const AttentionReading& after, const Facts& facts) {
   const Expr end = twins_.Normal(before.extents.extents[3], Facts{});
-  if (end == CapacityOf(after.key)) return true;
+  const Expr slots = CapacityOf(after.key);
+  if (slots != nullptr && end == twins_.Extent(slots, pool_.Index(0))) return true;
   // From here on i3 = 0 is the key behind the source's last one.
   Facts behind = facts;
   behind.extents[3] = nullptr;

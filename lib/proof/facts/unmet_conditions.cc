@@ -107,6 +107,7 @@ class ConditionReader {
     const Expr mine = twins_.Translate(condition, pool_.Index(0), Facts{});
     if (mine == nullptr) return false;
     if (sym::LoadsOf(mine).empty()) return mine->has_index() ? of_index : Holds(condition);
+    if (forms_.ProveByRanges(mine, Facts{}) == sym::Truth::kYes) return true;
     return known_of_all_.contains(OfAllPlaces(mine));
   }
 

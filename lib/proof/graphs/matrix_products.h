@@ -3,19 +3,18 @@
 
 #include <optional>
 
-#include "sym/forms/forms.h"
+#include "ir/graph.h"
 
 namespace kvlift {
 
 // A product in which either operand may be transposed and the result is multiplied by `factor`.
-struct Product {
+struct MatrixProduct {
   bool left_transposed = false, right_transposed = false;
   double factor = 1;
 };
 
-// Reads the product that a node computes: MatMul, ONNX Runtime's FusedMatMul, or an Einsum such as
-// bhsd,bhtd->bhst with operands of rank 4 and a summed axis of the same extent in both. Returns
-// nullopt for any other node. Source: ONNX MatMul and Einsum; com.microsoft FusedMatMul.
-std::optional<Product> ReadProduct(sym::Forms& forms, NodeId node);
+// Reads the product that a node computes: MatMul, or ONNX Runtime's FusedMatMul. Returns nullopt
+// for any other node. Source: ONNX MatMul; com.microsoft FusedMatMul.
+std::optional<MatrixProduct> ReadMatrixProduct(const Graph& graph, NodeId node);
 
 }  // namespace kvlift

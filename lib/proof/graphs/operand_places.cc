@@ -6,9 +6,8 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_split.h"
+#include "ir/operators/einsum_equation.h"
 #include "ir/operators/operator_traits.h"
 #include "proof/graphs/matrix_products.h"
 #include "proof/lower/opset13.h"
@@ -50,11 +49,11 @@ class PlaceReader {
     bool read = true;
     if (IsElementwise(graph_, node_)) {
       read = ReadAll([&](int k) { return Broadcast(k); });
-    } else if (const auto product = ReadProduct(forms_, node_);
+    } else if (const auto product = ReadMatrixProduct(graph_, node_);
                product || Is({"MatMulInteger", "MatMulIntegerToFloat"})) {
-      read = ReadMatrices(product.value_or(Product{}));
+      read = ReadMatrices(product.value_or(MatrixProduct{}));
     } else if (op_ == "QLinearMatMul") {
-      read = ReadMatrices(Product{}, 3);
+      read = ReadMatrices(MatrixProduct{}, 3);
     } else if (op_ == "Gemm" || op_ == "FusedGemm") {
       read = ReadGemm();
     } else if (absl::StartsWith(op_, "Reduce")) {
@@ -262,7 +261,7 @@ class PlaceReader {
   }
 
   // Input 0 is the left matrix and input `right` the right one.
-  bool ReadMatrices(const Product& product, int right = 1) {
+  bool ReadMatrices(const MatrixProduct& product, int right = 1) {
     if (rank() < 2) return false;
     const int m = static_cast<int>(rank()) - 2;
     for (const int k : {0, right}) {
@@ -331,28 +330,21 @@ class PlaceReader {
   }
 
   // Each operand is read at the result's index of each letter, and completely along the axes whose
-  // letters the result lacks. Equations with an ellipsis, without an arrow, or with a letter twice
-  // in a term are not read.
+  // letters the result lacks. Equations with a letter twice in a term are not read.
   bool ReadEinsum() {
-    std::string equation = StringAttribute(proto(), "equation", "");
-    equation.erase(std::remove(equation.begin(), equation.end(), ' '), equation.end());
-    const size_t arrow = equation.find("->");
-    const std::vector<std::string> terms = absl::StrSplit(equation.substr(0, arrow), ',');
-    const auto has_one_of_each = [](std::string letters) {
-      std::sort(letters.begin(), letters.end());
-      return std::adjacent_find(letters.begin(), letters.end()) == letters.end() &&
-             std::all_of(letters.begin(), letters.end(), absl::ascii_isalpha);
-    };
-    if (arrow == std::string::npos) return false;
-    const std::string kept = equation.substr(arrow + 2);
-    if (kept.size() != rank() || !has_one_of_each(kept) ||
-        terms.size() != graph_.inputs(node_).size()) {
+    std::vector<size_t> ranks;
+    for (ValueId input : graph_.inputs(node_)) {
+      if (input == kNoValue || !forms_.Of(input).known_rank) return false;
+      ranks.push_back(forms_.Of(input).shape.size());
+    }
+    const auto equation = ReadEinsumEquation(StringAttribute(proto(), "equation", ""), ranks);
+    if (!equation || equation->result.size() != rank() || !equation->HasEachLabelOnce()) {
       return false;
     }
+    const std::vector<std::string>& terms = equation->operands;
+    const std::string& kept = equation->result;
     for (size_t k = 0; k < terms.size(); ++k) {
-      if (Input(k) == kNoValue || !has_one_of_each(terms[k])) return false;
       const sym::Form form = forms_.Of(Input(k));
-      if (!form.known_rank || form.shape.size() != terms[k].size()) return false;
       OperandPlace place{static_cast<int>(k), {}, {}};
       for (size_t axis = 0; axis < form.shape.size(); ++axis) {
         const Expr extent = form.shape[axis];

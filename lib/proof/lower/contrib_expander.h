@@ -75,6 +75,7 @@ class Expander {
                             Writer& w);
   static int64_t IsCausal(const onnx::NodeProto& node);
   bool HasRank(const onnx::NodeProto& node, int k, size_t rank) const;
+  bool HasThreeAxes(const std::string& value, int depth = 0) const;
   static void Attend(const onnx::NodeProto& node, std::vector<std::string> operands, int64_t causal,
                      float softcap, int64_t columns, Writer& w, int32_t type = 0);
   static bool HasKnownAttributes(const onnx::NodeProto& node);

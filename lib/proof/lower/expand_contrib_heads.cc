@@ -16,8 +16,14 @@ bool Expander::MultiHead(const NodeProto& node, Writer& w) {
   constexpr int kBias = 3, kPadding = 4, kScores = 5, kPast = 6, kMost = 8;
   const int64_t heads = IntAttribute(node, "num_heads", 0);
   const int64_t width = Width(node, kPast), value_width = Width(node, kPast + 1);
-  // With a past, keys and values are [B, L, N * D].
-  if (heads < 1 || width < 1 || value_width < 1 || !Has(node, 1) || !Has(node, 2)) return false;
+  if (heads < 1 || !Has(node, 1) || !Has(node, 2)) return false;
+  // With a past, keys and values are [B, L, N * D]. Without one, they may have an axis of heads.
+  const bool has_past = width >= 1 && value_width >= 1;
+  if (!has_past && (Has(node, kPast) || Has(node, kPast + 1) || Has(node, kBias) ||
+                    IsCausal(node) != 0 || !HasThreeAxes(node.input(0)) ||
+                    !HasThreeAxes(node.input(1)) || !HasThreeAxes(node.input(2)))) {
+    return false;
+  }
   if (node.output_size() > 3) return false;
   if (!HasRank(node, kPadding, 2)) return false;
   for (int k = kMost; k < node.input_size(); ++k) {
@@ -37,10 +43,31 @@ bool Expander::MultiHead(const NodeProto& node, Writer& w) {
     operands.push_back(w.Heads(x, heads));
   }
   operands.push_back(MaskOf(node, kPadding, kScores, TypeOf(node, {kPast, 0}), w));
-  operands.push_back(node.input(kPast));
-  operands.push_back(node.input(kPast + 1));
-  Attend(node, std::move(operands), IsCausal(node), 0, heads * value_width, w);
+  if (has_past) {
+    operands.push_back(node.input(kPast));
+    operands.push_back(node.input(kPast + 1));
+  }
+  Attend(node, std::move(operands), IsCausal(node), 0, has_past ? heads * value_width : -1, w);
   return true;
+}
+
+// Returns true if a value is seen to have three axes: it is declared so, or is made by a Reshape to
+// three numbers, and nothing but operators that keep the axes stands behind that.
+bool Expander::HasThreeAxes(const std::string& value, int depth) const {
+  constexpr int kDeepest = 4;
+  constexpr size_t kAxes = 3;
+  if (const auto dims = dims_.find(value); dims != dims_.end()) return dims->second.size() == kAxes;
+  const auto it = producers_.find(value);
+  if (it == producers_.end() || depth > kDeepest) return false;
+  const NodeProto& node = *it->second;
+  if (node.op_type() == "Reshape" && node.input_size() == 2) {
+    const TensorProto* shape = ConstantOf(node.input(1));
+    return shape != nullptr && shape->dims_size() == 1 && shape->dims(0) == kAxes;
+  }
+  for (const char* op : {"RotaryEmbedding", "Cast", "Identity"}) {
+    if (node.op_type() == op) return HasThreeAxes(node.input(0), depth + 1);
+  }
+  return false;
 }
 
 // Returns what a node adds to its scores: the input `scores`, and mask_filter_value where the input

@@ -29,7 +29,7 @@ class AttentionReader {
  private:
   bool Fail(std::string why);
 
-  std::optional<Product> ProductOf(NodeId n) const { return ReadProduct(forms_, n); }
+  std::optional<MatrixProduct> ProductOf(NodeId n) const { return ReadMatrixProduct(graph_, n); }
   bool IsRank(const sym::Form& form) const;
 
   // The indices of the batch and head axes in a value of this rank, for sequence i0 and head i1.

@@ -206,7 +206,7 @@ bool AttentionReader::ReadFirstProduct(NodeId n, Expr e) {
   if (!SamePlace(args, Here(rank, t))) return Fail("the scores are not in the order b, h, s, t");
   r_.extents.extents.resize(5, nullptr);
   const Expr d = pool_.Index(4);
-  const Product product = *ProductOf(n);
+  const MatrixProduct product = *ProductOf(n);
   r_.extents.extents[4] = q.shape[rank - (product.left_transposed ? 2 : 1)];
   const Factored query = Peel(Cell(graph_.inputs(n)[0], rank, s, d, product.left_transposed));
   const Factored key = Peel(Cell(graph_.inputs(n)[1], rank, d, t, product.right_transposed));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "base/escape.h"
 #include "base/status.h"
 #include "fmt/format.h"
@@ -96,8 +97,8 @@ bool LeavesAny(const Analysis& a) {
   });
 }
 
-// Gives each layer of a tensor caches of its own where more attentions can be converted then, or
-// where --skip names single layers.
+// Gives each layer of a tensor caches of its own where the tensor as a whole is refused, where more
+// attentions can be converted then, or where --skip names single layers.
 absl::Status PreferLayersApart(RuleTable rules, const ConvertOptions& options, Analysis* a) {
   const ResolvedOptions resolved(options);
   if (resolved.cache_tensors == CacheTensors::kPacked) return absl::OkStatus();
@@ -107,9 +108,9 @@ absl::Status PreferLayersApart(RuleTable rules, const ConvertOptions& options, A
   KV_RETURN_IF_ERROR(Recognise(rules, options, &apart));
   if (apart.updates.empty() || FirstReason(apart) != nullptr) return absl::OkStatus();
   const bool names_layers = LeavesAny(apart) && !LeavesAny(*a);
-  if (names_layers || ReplacedBy(MakePlan(apart, resolved)) > ReplacedBy(MakePlan(*a, resolved))) {
-    *a = std::move(apart);
-  }
+  const ConversionPlan whole = MakePlan(*a, resolved), parts = MakePlan(apart, resolved);
+  const bool converts = whole.refusal && !parts.refusal;
+  if (names_layers || converts || ReplacedBy(parts) > ReplacedBy(whole)) *a = std::move(apart);
   return absl::OkStatus();
 }
 
@@ -277,40 +278,71 @@ absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& opt
   return result;
 }
 
-absl::StatusOr<std::vector<std::string>> ExplainNode(const Model& model, const std::string& node,
-                                                     RuleTable rules) {
-  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
-  NodeId found = kNoNode;
-  for (NodeId n = 0; n < a.graph->num_nodes(); ++n) {
-    if (a.graph->NodeName(n) == node) found = n;
-  }
-  if (found == kNoNode) {
-    return absl::NotFoundError(fmt::format("the model has no node named {}", node));
-  }
-  std::vector<std::string> lines;
-  for (ValueId v : a.graph->outputs(found)) {
+namespace {
+
+// Adds what is read of a node of the lowered graph, and what each rule says of it.
+void Explain(const Analysis& a, NodeId node, RuleTable rules, std::vector<std::string>* lines) {
+  for (ValueId v : a.graph->outputs(node)) {
     if (v == kNoValue) continue;
     const sym::Form& form = a.forms->Of(v);
-    lines.push_back(
+    lines->push_back(
         fmt::format("{} = {}", a.graph->name(v),
                     form.known_rank ? sym::ToString(form.element, a.graph.get()) : "(unknown)"));
   }
   for (const AnalysedCache& cache : a.caches) {
-    if (a.graph->producer(cache.candidate.pair.present) != found) continue;
-    lines.push_back(
+    if (a.graph->producer(cache.candidate.pair.present) != node) continue;
+    lines->push_back(
         cache.reason ? fmt::format("cache {}: {} {}", a.graph->name(cache.candidate.pair.past),
                                    cache.reason->finding.code, cache.reason->finding.text)
                      : fmt::format("cache {}: matches", a.graph->name(cache.candidate.pair.past)));
   }
   for (const Rule* rule : rules) {
     if (rule->attention == nullptr) continue;
-    const auto result = rule->attention(*a.forms, found, a.updates);
-    lines.push_back(fmt::format("{}: {}", rule->name,
-                                result.match     ? "matches"
-                                : result.refusal ? result.refusal->code + " " + result.refusal->text
-                                                 : "not this rule's business"));
+    const auto result = rule->attention(*a.forms, node, a.updates);
+    lines->push_back(fmt::format("{}: {}", rule->name,
+                                 result.match ? "matches"
+                                 : result.refusal
+                                     ? result.refusal->code + " " + result.refusal->text
+                                     : "not this rule's business"));
   }
-  return lines;
+}
+
+// Returns true if a node of the lowered graph stands for the source's node `source`.
+bool StandsFor(const Analysis& a, NodeId node, const std::string& source) {
+  return absl::c_any_of(a.normalised.origins, [&](const Normalised::Origin& origin) {
+    return origin.node == source && absl::StartsWith(a.graph->NodeName(node), origin.prefix);
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ExplainNode(const Model& model, const std::string& node,
+                                                     RuleTable rules) {
+  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
+  std::vector<std::string> lines;
+  for (NodeId n = 0; n < a.graph->num_nodes(); ++n) {
+    if (a.graph->NodeName(n) == node) Explain(a, n, rules, &lines);
+  }
+  if (!lines.empty()) return lines;
+  for (const Finding& refusal : a.normalised.refusals) {
+    if (absl::c_linear_search(refusal.nodes, node)) {
+      lines.push_back(fmt::format("{} {}", refusal.code, refusal.text));
+    }
+  }
+  for (NodeId n = 0; n < a.graph->num_nodes(); ++n) {
+    if (!StandsFor(a, n, node)) continue;
+    lines.push_back(fmt::format("{} is read as {}, {}:", node, a.graph->NodeName(n),
+                                a.graph->node(n).op_type()));
+    Explain(a, n, rules, &lines);
+  }
+  if (!lines.empty()) return lines;
+  KV_ASSIGN_OR_RETURN(const Graph source, Graph::Build(model.proto));
+  for (NodeId n = 0; n < source.num_nodes(); ++n) {
+    if (source.NodeName(n) != node) continue;
+    return std::vector<std::string>{
+        fmt::format("{}: no output depends on it, or a constant stands for it", node)};
+  }
+  return absl::NotFoundError(fmt::format("the model has no node named {}", node));
 }
 
 }  // namespace kvlift

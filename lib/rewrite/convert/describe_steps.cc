@@ -115,13 +115,11 @@ class Describer {
   std::string How(const CacheUpdate& u) const {
     const bool at_the_end = std::holds_alternative<Fifo>(u.how);
     const auto window = u.window();
-    const auto* all = std::get_if<AppendAll>(&u.how);
-    const Expr reorder = all == nullptr ? nullptr : all->reordered_past;
     std::string text;
     AddLine("write start",
             at_the_end ? "the end of the buffer" : Text(u.write_index(a_.forms->pool())), &text);
     AddLine("window", window ? fmt::format("the last {} rows", *window) : "none", &text);
-    AddLine("reorder", reorder == nullptr ? "none" : Text(reorder), &text);
+    AddLine("reorder", u.reordered_past == nullptr ? "none" : Text(u.reordered_past), &text);
     AddLine("slots", u.order_of_rows(), &text);
     return text;
   }

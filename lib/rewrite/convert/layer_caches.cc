@@ -199,7 +199,8 @@ std::vector<LayeredTensor> LayeredTensors(const Analysis& a) {
       return (attention.site->key.cache == index || attention.site->value.cache == index) &&
              UpdateDependsOn(*a.graph, update, attention.site->node);
     };
-    if (absl::c_none_of(a.attention, waits)) continue;
+    const bool splits = update.has_indices_behind_front(a.forms->pool());
+    if (!splits && absl::c_none_of(a.attention, waits)) continue;
     const std::string &past = a.graph->name(update.pair.past),
                       &present = a.graph->name(update.pair.present);
     LayeredTensor tensor{

@@ -91,6 +91,20 @@ std::optional<Finding> NarrowNumbersRound(const Analysis& a, const ResolvedOptio
   return std::nullopt;
 }
 
+// Refuses buffers in which each sequence has a write index of its own, but another axis is in
+// front.
+std::optional<Finding> SequencesBehindFront(const Analysis& a) {
+  for (const CacheUpdate& update : a.updates) {
+    if (!update.has_indices_behind_front(a.forms->pool())) continue;
+    return MakeFinding("KV204",
+                       fmt::format("needs the axis of sequences in front of caches that have a "
+                                   "write index for each sequence, found {}",
+                                   update.layout),
+                       *a.graph, {update.node}, {update.pair.past});
+  }
+  return std::nullopt;
+}
+
 // Refuses rings that the user asks to be too small for their windows.
 std::optional<Finding> RingTooSmall(const Analysis& a, absl::Span<const PlannedCache> caches,
                                     const ResolvedOptions& options) {
@@ -155,6 +169,7 @@ std::optional<Finding> RefuseBeforePlanning(const Analysis& a,
                                             absl::Span<const PlannedCache> caches,
                                             const ResolvedOptions& options) {
   if (auto finding = HasNoSequences(a)) return finding;
+  if (auto finding = SequencesBehindFront(a)) return finding;
   if (auto finding = SlidingBufferStays(a)) return finding;
   if (auto finding = CapacitiesDiffer(a, options)) return finding;
   if (auto finding = NarrowNumbersRound(a, options)) return finding;

@@ -19,10 +19,23 @@ using onnx::TensorProto;
 using sym::Expr;
 using sym::Kind;
 
+// Fails if the write index of a buffer depends on the length of a past that grows: the result has a
+// buffer in its place, whose length is the capacity.
+absl::Status NamesNoGrowingPast(const PlanBasis& s, Expr start) {
+  for (const PlannedCache& other : s.caches) {
+    const auto rows = other.rows_of_past(s.pool);
+    if (!rows || !sym::ContainsDim(start, rows->first->dim())) continue;
+    return absl::UnimplementedError(
+        fmt::format("it is the length of {}, which grows", s.graph.name(other.pair.past)));
+  }
+  return absl::OkStatus();
+}
+
 // Returns the write index of a buffer of the source. Fails if it cannot be built from nodes.
 absl::StatusOr<WriteIndex> IndexOfBuffer(const PlanBasis& s, const PlannedCache& cache) {
   const Expr rows = s.forms.Of(cache.pair.past).shape[0];
   const Expr start = CountedUp(s.forms, cache.write_index(s.pool));
+  KV_RETURN_IF_ERROR(NamesNoGrowingPast(s, start));
   const Expr first = cache.axis == 0 ? s.pool.Integer(1) : rows;
   const Expr capacity = s.forms.Of(cache.pair.past).shape[cache.axis];
   const Expr batch = cache.layout[0] == 'B' ? rows : s.extents.batch;
@@ -117,13 +130,13 @@ absl::StatusOr<NewRows> RowsOf(const PlanBasis& s, const PlannedCache& cache, bo
 
 // Returns what is written instead of the past, if its sequences are reordered.
 std::optional<sym::Emitter::Request> ReorderedPast(const PlanBasis& s, const PlannedCache& cache) {
-  const auto* all = std::get_if<AppendAll>(&cache.how);
-  if (all == nullptr || all->reordered_past == nullptr) return std::nullopt;
+  if (cache.reordered_past == nullptr) return std::nullopt;
+  const size_t batch = cache.layout.find('B');
   sym::Emitter::Request request;
   request.shape = s.forms.Of(cache.pair.past).shape;
-  request.shape[0] = s.forms.Of(cache.pair.present).shape[0];
-  request.shape[cache.axis] = s.pool.Dim(CapacitySymbol());
-  request.element = all->reordered_past;
+  request.shape[batch] = s.forms.Of(cache.pair.present).shape[batch];
+  if (cache.grows()) request.shape[cache.axis] = s.pool.Dim(CapacitySymbol());
+  request.element = cache.reordered_past;
   request.elem_type = s.forms.ElementType(cache.pair.past);
   request.role = "reordered";
   return request;

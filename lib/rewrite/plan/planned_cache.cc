@@ -76,8 +76,9 @@ std::vector<PlannedCache> PlanBuffers(const Analysis& a, const ResolvedOptions& 
     const bool may_be_ring = rings && update.axis != 0;
     const Buffer buffer = std::visit(
         Overloaded{[](const auto&) { return Buffer(LinearBuffer{}); },
-                   [&](const AppendAll& all) {
-                     const bool ring = may_be_ring && all.reordered_past == nullptr && seen[k] > 0;
+                   [&](const AppendAll&) {
+                     const bool ring =
+                         may_be_ring && update.reordered_past == nullptr && seen[k] > 0;
                      return ring ? Buffer(WindowRing{seen[k]}) : Buffer(LinearBuffer{});
                    },
                    [&](const KeepLast& last) {

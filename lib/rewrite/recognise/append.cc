@@ -51,20 +51,53 @@ bool SameShape(const sym::Form& before, const sym::Form& after) {
   return true;
 }
 
+// Returns the only axis k on which e, an element of the past, is taken at another place: at x[i_k],
+// which depends on the index of that axis alone. Returns -1 if there is none, or another change.
+int ReorderedAxis(Expr e, ValueId past, const std::vector<Expr>& here) {
+  if (e->kind() != Kind::kLoad || e->source() != past) return -1;
+  int reordered = -1;
+  for (size_t k = 0; k < here.size(); ++k) {
+    const Expr arg = e->args()[k];
+    if (arg == here[k]) continue;
+    const bool gathered =
+        arg->kind() == Kind::kLoad && arg->args().size() == 1 && arg->args()[0] == here[k];
+    if (!gathered || reordered >= 0) return -1;
+    reordered = static_cast<int>(k);
+  }
+  return reordered;
+}
+
+// The region of a present that is written, and the past's element elsewhere.
+struct BufferRegion : WrittenRegion {
+  Expr past = nullptr;
+  bool reordered = false;  // `past` is taken in another order on an axis
+};
+
 // Reads the region of a present that has the past's shape; nullopt if it has another shape.
-std::optional<WrittenRegion> RegionOf(sym::Forms& forms, const CachePair& pair) {
+std::optional<BufferRegion> RegionOf(sym::Forms& forms, const CachePair& pair) {
   sym::Pool& pool = forms.pool();
   const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
   if (!SameShape(before, after)) return std::nullopt;
-  const int rank = static_cast<int>(before.shape.size());
-  auto region = ReadWrittenRegion(pool, after.element, pool.Load(pair.past, Indices(pool, rank)),
-                                  before.shape);
-  if (!region) {
-    region = ReadWrittenRegion(pool, after.element,
-                               pool.Load(pair.past, Indices(pool, before.shape)), before.shape);
+  const std::vector<Expr> here = Indices(pool, static_cast<int>(before.shape.size()));
+  std::vector<Expr> pasts = {pool.Load(pair.past, here),
+                             pool.Load(pair.past, Indices(pool, before.shape))};
+  for (Expr load : sym::LoadsOf(after.element)) {
+    if (ReorderedAxis(load, pair.past, here) >= 0) pasts.push_back(load);
   }
-  if (!region || region->conditions.empty()) return std::nullopt;
-  return region;
+  for (Expr past : pasts) {
+    auto region = ReadWrittenRegion(pool, after.element, past, before.shape);
+    if (!region) continue;
+    if (region->conditions.empty()) return std::nullopt;
+    return BufferRegion{*std::move(region), past, ReorderedAxis(past, pair.past, here) >= 0};
+  }
+  return std::nullopt;
+}
+
+// Returns true if the slot of a new row is one for all places, or depends on the index of one axis.
+bool TellsOneAxisApart(Expr start, int rank) {
+  int axes = 0;
+  for (int k = 0; k < rank; ++k) axes += sym::ContainsIndex(start, k) ? 1 : 0;
+  return axes <= 1;
 }
 
 // The condition (i_axis - start) mod extent < length, where `extent` is that of the axis.
@@ -87,7 +120,7 @@ std::optional<Wrap> ReadWrap(sym::Pool& pool, Expr condition, absl::Span<const E
       const Expr length = pool.Add(pool.Sub(slot, below), pool.Integer(1));
       Wrap wrap = {division, axis, pool.Neg(linear->rest), length};
       bool told = !length->has_index() && sym::SourcesOf(length).empty();
-      for (int k = 1; k < rank; ++k) told = told && !sym::ContainsIndex(wrap.start, k);
+      told = told && TellsOneAxisApart(wrap.start, rank);
       if (told) return wrap;
     }
   }
@@ -121,21 +154,6 @@ Expr Shifted(sym::Pool& pool, Expr e, int axis, Expr shift, std::vector<Expr> sh
   const sym::Facts facts{std::move(shape)};
   const Expr some = pool.Le(pool.Integer(1), facts.extents[axis], sym::Facts{});
   return WithFirst(pool, pool.Assume(pool.Substitute(e, s, facts), some, true, facts), axis, facts);
-}
-
-// Returns true for past[x[i0], .., t, ..]: only the index on the first axis is not in place.
-bool TakesOtherSequences(Expr e, ValueId past, int axis, const std::vector<Expr>& here) {
-  if (e->kind() != Kind::kLoad || e->source() != past) return false;
-  int moved = 0;
-  for (int k = 0; k < static_cast<int>(here.size()); ++k) {
-    const Expr arg = e->args()[k];
-    if (arg == here[k]) continue;
-    const bool gathered = k == 0 && axis != 0 && arg->kind() == Kind::kLoad &&
-                          arg->args().size() == 1 && arg->args()[0] == here[0];
-    if (!gathered) return false;
-    ++moved;
-  }
-  return moved == 1;
 }
 
 // An element that is `first` where i_axis < end, and `second` elsewhere.
@@ -172,7 +190,7 @@ std::optional<Split> ReadLastRow(sym::Pool& pool, Expr e, const sym::Form& befor
 }
 
 // Reads a region from bounds on the index of one axis, each of which says where it begins or ends.
-std::optional<Write> ReadBounds(sym::Forms& forms, const CachePair& pair, WrittenRegion region) {
+std::optional<Write> ReadBounds(sym::Forms& forms, const CachePair& pair, BufferRegion region) {
   sym::Pool& pool = forms.pool();
   const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
   const int rank = static_cast<int>(before.shape.size());
@@ -203,15 +221,15 @@ std::optional<Write> ReadBounds(sym::Forms& forms, const CachePair& pair, Writte
   if (end == nullptr) end = before.shape[write.axis];
   write.length = pool.Sub(end, write.start);
   for (int k = 0; k < rank; ++k) {
-    if (k > 0 && sym::ContainsIndex(write.start, k)) return std::nullopt;
     if (sym::ContainsIndex(write.length, k)) return std::nullopt;
   }
+  if (!TellsOneAxisApart(write.start, rank)) return std::nullopt;
   if (!sym::SourcesOf(write.length).empty()) return std::nullopt;
   std::vector<Expr> shape = before.shape;
   shape[write.axis] = write.length;
   Expr rows = region.update;
   if (!part->is_integer(1)) {
-    rows = pool.Select(part, rows, pool.Load(pair.past, Indices(pool, rank)));
+    rows = pool.Select(part, rows, region.past);
     write.writes_some_sequences = true;
   }
   write.update = Shifted(pool, rows, write.axis, write.start, std::move(shape));
@@ -270,9 +288,7 @@ std::optional<Write> ReadPlace(sym::Forms& forms, const CachePair& pair,
   sym::Pool& pool = forms.pool();
   std::vector<Expr> shape = forms.Of(pair.past).shape;
   const int rank = static_cast<int>(shape.size());
-  for (int other = axis == 0 ? 0 : 1; other < rank; ++other) {
-    if (sym::ContainsIndex(start, other)) return std::nullopt;
-  }
+  if (!TellsOneAxisApart(start, rank) || sym::ContainsIndex(start, axis)) return std::nullopt;
   Expr inside = pool.True();
   for (Expr condition : region.conditions) inside = pool.And(inside, condition);
   const sym::Facts facts{shape};
@@ -347,7 +363,7 @@ std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v) {
   };
   if (end != length) return std::nullopt;
   if (!own(first)) {
-    if (!TakesOtherSequences(first, past, axis, here)) return std::nullopt;
+    if (ReorderedAxis(first, past, here) < 0) return std::nullopt;
     append.reordered_past = first;
   }
   std::vector<Expr> shape = before.shape;
@@ -360,13 +376,15 @@ std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair) {
   const auto region = RegionOf(forms, pair);
   if (!region) return std::nullopt;
   auto write = ReadBounds(forms, pair, *region);
-  return write ? write : ReadPlaceOfRows(forms, pair, *region);
+  if (!write) write = ReadPlaceOfRows(forms, pair, *region);
+  if (write && region->reordered) write->reordered_past = region->past;
+  return write;
 }
 
 std::optional<Write> ReadRing(sym::Forms& forms, const CachePair& pair) {
   sym::Pool& pool = forms.pool();
   const auto region = RegionOf(forms, pair);
-  if (!region || region->conditions.size() != 1) return std::nullopt;
+  if (!region || region->reordered || region->conditions.size() != 1) return std::nullopt;
   std::vector<Expr> shape = forms.Of(pair.past).shape;
   const auto wrap = ReadWrap(pool, region->conditions[0], shape);
   if (!wrap) return std::nullopt;
@@ -403,16 +421,29 @@ std::optional<Write> ReadShift(sym::Forms& forms, const CachePair& pair) {
   return write;
 }
 
+bool ReordersSequencesOnly(sym::Pool& pool, const CacheUpdate& update) {
+  if (update.reordered_past == nullptr) return true;
+  const int rank = static_cast<int>(update.layout.size());
+  const int axis = ReorderedAxis(update.reordered_past, update.pair.past, Indices(pool, rank));
+  return axis >= 0 && update.layout[static_cast<size_t>(axis)] == 'B';
+}
+
 std::optional<CacheUpdate> BufferUpdate(sym::Forms& forms, const CachePair& pair,
                                         const Write& write, CacheUpdate::How how) {
   CacheUpdate update(pair, how);
   update.axis = write.axis;
   update.layout = LayoutOfRows(forms, pair, write.axis, write.update);
   if (update.layout.empty()) return std::nullopt;
+  for (size_t k = 0; write.start != nullptr && k < update.layout.size(); ++k) {
+    const bool varies = sym::ContainsIndex(write.start, static_cast<int>(k));
+    if (varies && update.layout[k] != 'B') return std::nullopt;
+  }
   update.new_length = write.length;
   if (CountsSequences(forms, update)) return std::nullopt;
   update.node = forms.graph().producer(pair.present);
   update.update_element = write.update;
+  update.reordered_past = write.reordered_past;
+  if (!ReordersSequencesOnly(forms.pool(), update)) return std::nullopt;
   std::vector<Expr> shape = forms.Of(pair.past).shape;
   shape[write.axis] = write.length;
   update.update = FindValue(forms, pair.present, update.update_element, shape, std::nullopt,

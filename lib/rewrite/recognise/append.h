@@ -14,7 +14,8 @@ struct Append {
   // The row at which past and new rows meet: P or, if `reversed`, S.
   sym::Expr length = nullptr;
   sym::Expr update = nullptr;  // element of the new rows; i_axis counts them from 0
-  // Set if the past's sequences are reordered: past[x[i0], .., t, ..]. Null: they stay in place.
+  // Set if the past's sequences are reordered: past[x[i0], .., t, ..], where i0 is the index of the
+  // axis of sequences. Null: they stay in place.
   sym::Expr reordered_past = nullptr;
   // The new rows stand in front of the past.
   bool reversed = false;
@@ -25,10 +26,13 @@ std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v);
 
 // A present that has new rows at some slots of a buffer, and the past's rows at all others.
 struct Write {
-  int axis = -1;               // the sequence axis
-  sym::Expr start = nullptr;   // slot of the first new row; contains the index i0 at most
+  int axis = -1;  // the sequence axis
+  // Slot of the first new row; contains the index of the axis of sequences at most.
+  sym::Expr start = nullptr;
   sym::Expr length = nullptr;  // S, without indices and loads
   sym::Expr update = nullptr;  // element of the new rows; i_axis counts from `start`
+  // Set if the past's sequences are reordered, as in Append. Null: they stay in place.
+  sym::Expr reordered_past = nullptr;
   // Only a part of the other axes is written, such as the first sequences of a larger batch;
   // `update` repeats the past's rows for the rest.
   bool writes_some_sequences = false;
@@ -43,6 +47,10 @@ std::optional<Write> ReadRing(sym::Forms& forms, const CachePair& pair);
 // Reads a present that is past[.., t + length, ..] for t < M - length, with the update behind it.
 // `start` stays null, and `axis` is never 0.
 std::optional<Write> ReadShift(sym::Forms& forms, const CachePair& pair);
+
+// Returns false if the update takes the past in another order on an axis that is not that of the
+// sequences. Needs its layout.
+bool ReordersSequencesOnly(sym::Pool& pool, const CacheUpdate& update);
 
 // Returns the update of a buffer of fixed capacity. Returns nullopt if the past's axes have no
 // layout (rewrite/recognise/axis_letters.h), or if the number of rows depends on the number of

@@ -164,8 +164,7 @@ class Finder {
   ValueId SeeThroughReordering(ValueId v) const {
     v = SeeThrough(v);
     const NodeId n = graph_.producer(v);
-    const bool reorders =
-        n != kNoNode && graph_.Is(n, "Gather") && IntAttribute(graph_.node(n), "axis", 0) == 0;
+    const bool reorders = n != kNoNode && graph_.Is(n, "Gather");
     return reorders ? SeeThrough(graph_.inputs(n)[0]) : v;
   }
 
@@ -444,11 +443,7 @@ class Finder {
       if (paired_.contains(output) || RankOf(output) < 4 || node == kNoNode) continue;
       const ValueId past = PastOfNewRows(forms_, output);
       if (past != kNoValue && !taken_.contains(past)) {
-        NearMiss(MakeFinding("KV220",
-                             fmt::format("{} holds only the new rows that are read behind {}: the "
-                                         "host appends them, and the graph updates no cache",
-                                         graph_.name(output), graph_.name(past)),
-                             graph_, {node}, {past, output}));
+        NearMiss(NewRowsOnly(graph_, output, past));
         continue;
       }
       NearMiss(MakeFinding(

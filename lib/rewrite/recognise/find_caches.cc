@@ -9,6 +9,7 @@
 #include "base/overloaded.h"
 #include "fmt/format.h"
 #include "rewrite/branches/if_branches.h"
+#include "rewrite/recognise/new_rows_only.h"
 #include "sym/forms/keeps_value.h"
 
 namespace kvlift {
@@ -122,6 +123,10 @@ void MatchCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches w
         break;
       }
       if (result.refusal) cache.reason = StayReason::Refused(*std::move(result.refusal));
+    }
+    if (cache.update_index >= 0 || cache.candidate.converted) continue;
+    if (const ValueId past = PastOfNewRows(*a.forms, pair.present); past != kNoValue) {
+      cache.reason = StayReason::Refused(NewRowsOnly(*a.graph, pair.present, past));
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "fmt/format.h"
 #include "rewrite/recognise/append.h"
 #include "rewrite/recognise/attention/match.h"
 
@@ -54,6 +55,14 @@ ValueId PastOfNewRows(sym::Forms& forms, ValueId output) {
     }
   }
   return kNoValue;
+}
+
+Finding NewRowsOnly(const Graph& graph, ValueId output, ValueId past) {
+  return MakeFinding("KV220",
+                     fmt::format("{} holds only the new rows that are read behind {}: the host "
+                                 "appends them, and the graph updates no cache",
+                                 graph.name(output), graph.name(past)),
+                     graph, {graph.producer(output)}, {past, output});
 }
 
 }  // namespace kvlift

@@ -103,13 +103,17 @@ sym::Expr CacheUpdate::first_new_row(sym::Pool& pool, sym::Expr slots) const {
                     how);
 }
 
+bool CacheUpdate::has_indices_behind_front(sym::Pool& pool) const {
+  const size_t batch = layout.find('B');
+  if (grows() || batch == 0 || batch == std::string::npos) return false;
+  return sym::ContainsIndex(write_index(pool), static_cast<int>(batch));
+}
+
 std::optional<std::string_view> CacheUpdate::needs_one_index() const {
   using Why = std::optional<std::string_view>;
+  if (reordered_past != nullptr) return "takes its sequences in another order";
   return std::visit(
-      Overloaded{[&](const AppendAll& all) {
-                   if (all.reordered_past != nullptr) {
-                     return Why("takes its sequences in another order");
-                   }
+      Overloaded{[&](const AppendAll&) {
                    return layout[0] == 'B' ? Why() : Why("does not have the batch in front");
                  },
                  [](const KeepLast&) { return Why("keeps a window"); },
@@ -124,10 +128,11 @@ std::optional<std::string_view> CacheUpdate::needs_views() const {
 }
 
 bool CacheUpdate::may_have_other_layout() const {
+  if (reordered_past != nullptr) return false;
   return std::visit(
-      Overloaded{[](const AppendAll& all) { return all.reordered_past == nullptr; },
-                 [](const KeepLast&) { return false; }, [](const WriteAt&) { return true; },
-                 [](const WriteAround&) { return true; }, [](const Fifo&) { return false; }},
+      Overloaded{[](const AppendAll&) { return true; }, [](const KeepLast&) { return false; },
+                 [](const WriteAt&) { return true; }, [](const WriteAround&) { return true; },
+                 [](const Fifo&) { return false; }},
       how);
 }
 

@@ -31,9 +31,6 @@ struct CachePair {
 // [.., P+S, ..].
 struct AppendAll {
   sym::Expr past_length = nullptr;  // P, in rows: a dim symbol
-  // Element of the past in the order of sequences in which the new rows are put behind it (beam
-  // search); null: the order is that of the past.
-  sym::Expr reordered_past = nullptr;
   // The source holds the newest rows only, in such a buffer; absent: it holds all rows.
   std::optional<SlidingBuffer> sliding = std::nullopt;
 };
@@ -52,7 +49,7 @@ enum class WriteSpelling { kScatter, kSplice, kSelect, kBlend };
 // Row s of the new rows is written to slot start + s of a buffer, [.., M, ..]. A slot is an index
 // on the sequence axis.
 struct WriteAt {
-  sym::Expr start = nullptr;  // a slot; contains the batch index i0 at most
+  sym::Expr start = nullptr;  // a slot; contains the index of the axis of sequences at most
   WriteSpelling spelling = WriteSpelling::kScatter;
   // The source writes only a part of the other axes, such as the first sequences of a larger batch;
   // CacheUpdate::update repeats the past's rows for the rest.
@@ -61,7 +58,8 @@ struct WriteAt {
 
 // Row s of the new rows is written to slot (start + s) mod M of a buffer, [.., M, ..].
 struct WriteAround {
-  sym::Expr start = nullptr;  // a slot before the modulo; contains the batch index i0 at most
+  // A slot before the modulo; contains the index of the axis of sequences at most.
+  sym::Expr start = nullptr;
 };
 
 // First in, first out: all rows of a buffer, [.., M, ..], move by S slots towards slot 0, and the
@@ -78,6 +76,9 @@ struct CacheUpdate {
   How how;
   std::string layout;  // one letter per axis of the past: see rewrite/recognise/axis_letters.h
   int axis = 0;        // the sequence axis, letter S of `layout`
+  // Element of the past in the order of sequences in which the new rows are written to it (beam
+  // search); null: the order is that of the past.
+  sym::Expr reordered_past = nullptr;
   sym::Expr new_length = nullptr;      // S, in rows
   sym::Expr update_element = nullptr;  // of the new rows, over the past's axes; i_axis is in [0, S)
   ValueId update = kNoValue;  // a value of the graph with exactly this element; kNoValue: no such
@@ -100,6 +101,9 @@ struct CacheUpdate {
   // Returns the row of the source's present that query 0 of a step sees at most, before a modulo;
   // query s sees s rows more. It is the row of the first new token; `slots` is M.
   sym::Expr first_new_row(sym::Pool& pool, sym::Expr slots) const;
+  // Returns true if each sequence has a write index of its own, and the axis of sequences is behind
+  // another one. TensorScatter has an index for each place on the first axis.
+  bool has_indices_behind_front(sym::Pool& pool) const;
   // Returns why all sequences must be written at one index, as the end of a sentence; absent: each
   // can be written at an index of its own.
   std::optional<std::string_view> needs_one_index() const;

@@ -132,6 +132,29 @@ Expr Pool::Lt(Expr a, Expr b, const Facts& facts) {
   return Le(Add(a, Integer(1)), b, facts);
 }
 
+namespace {
+
+// Returns i == 0 as i <= 0, and i == n - 1 as i > n - 2, for an index i of an axis of n elements,
+// so that a choice by Equal has the form of one by Concat. p is i - c, or -i + c. Returns null if
+// it is anything else.
+Expr AtEndOfAxis(Pool& pool, Expr p, const Facts& facts) {
+  for (const Term& term : TermsOf(p)) {
+    if (term.atoms.size() != 1 || term.atoms[0]->kind() != Kind::kIndex) continue;
+    const Expr index = term.atoms[0];
+    const auto linear = LinearIn(pool, p, index);
+    if (!linear || std::abs(linear->coefficient) != 1) return nullptr;
+    if (linear->rest->kind() != Kind::kInteger) return nullptr;
+    const int64_t place = -linear->coefficient * linear->rest->value();
+    const auto k = static_cast<size_t>(index->index());
+    const Expr extent = k < facts.extents.size() ? facts.extents[k] : nullptr;
+    if (extent == nullptr || !extent->is_integer(place + 1)) return nullptr;
+    return pool.Not(pool.Le(index, pool.Integer(place - 1), Facts{}));
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 Expr Pool::Eq(Expr a, Expr b, const Facts& facts) {
   if ((IsBeyondIntegers(a) && b->kind() == Kind::kInteger) ||
       (IsBeyondIntegers(b) && a->kind() == Kind::kInteger)) {
@@ -166,6 +189,7 @@ Expr Pool::Eq(Expr a, Expr b, const Facts& facts) {
     p = Divided(*this, p, g);
   }
   if (TermsOf(p).back().coefficient < 0) p = Neg(p);
+  if (const Expr end = AtEndOfAxis(*this, p, facts); end != nullptr) return end;
   Node node;
   node.kind_ = Kind::kEq;
   node.args_ = {p};
@@ -189,12 +213,26 @@ Expr Pool::Not(Expr p) {
 
 namespace {
 
+// Returns true if x <= 0 and y != 0 exclude each other: x is never negative, and y is 0 where x is.
+bool ExcludesZero(Pool& pool, Expr below, Expr other) {
+  if (below->kind() != Kind::kLe || other->kind() != Kind::kNot) return false;
+  const Expr equal = other->args()[0], x = below->args()[0];
+  if (equal->kind() != Kind::kEq || !pool.ProveNonNegative(x, Facts{})) return false;
+  const Expr y = equal->args()[0];
+  if (y == x || y == pool.Neg(x)) return true;
+  if (x->kind() != Kind::kDim) return false;
+  Pool::Substitution zero;
+  zero.dims[x->dim()] = pool.Integer(0);
+  return pool.Substitute(y, zero, Facts{})->is_integer(0);
+}
+
 // Adds q to a conjunction in which no member implies another one. Returns false if the conjunction
 // is then false.
 bool AddConjunct(Pool& pool, std::vector<Expr>* all, Expr q) {
   for (auto it = all->begin(); it != all->end();) {
     if (*it == q) return true;
-    if (*it == pool.Not(q)) return false;
+    if (*it == pool.Not(q) || ExcludesZero(pool, *it, q) || ExcludesZero(pool, q, *it))
+      return false;
     if ((*it)->kind() == Kind::kLe && q->kind() == Kind::kLe) {
       const Expr x = (*it)->args()[0], y = q->args()[0];
       // x >= y everywhere, so x <= 0 implies y <= 0.
@@ -295,6 +333,22 @@ bool IsLowerBound(Expr c) {
 
 }  // namespace
 
+namespace {
+
+bool IsSize(Expr e) {
+  return e->kind() == Kind::kDim || e->kind() == Kind::kSum || e->kind() == Kind::kInteger;
+}
+
+// Returns x if c is x <= 0 and a and b are sizes that are equal where x is `at`; null otherwise.
+Expr EqualWhere(Pool& pool, Expr c, Expr a, Expr b, int64_t at) {
+  if (c->kind() != Kind::kLe || !IsSize(a) || !IsSize(b) || !IsSize(c->args()[0])) return nullptr;
+  const Expr x = c->args()[0], beyond = pool.Sub(x, pool.Integer(at));
+  const Expr difference = pool.Sub(b, a);
+  return difference == beyond || difference == pool.Neg(beyond) ? x : nullptr;
+}
+
+}  // namespace
+
 Expr Pool::Select(Expr c, Expr a, Expr b) {
   if (c->kind() == Kind::kInteger) return c->value() != 0 ? a : b;
   if (c->kind() == Kind::kNot) return Select(c->args()[0], b, a);
@@ -322,6 +376,14 @@ Expr Pool::Select(Expr c, Expr a, Expr b) {
   if (IsLowerBound(c)) {
     c = Not(c);
     std::swap(a, b);
+  }
+  // max(x, 0) is x if x is never negative: where x is 0, both numbers are equal.
+  if (const Expr x = EqualWhere(*this, c, a, b, 0); x != nullptr && ProveNonNegative(x, Facts{})) {
+    return b;
+  }
+  if (const Expr x = EqualWhere(*this, c, a, b, 1);
+      x != nullptr && ProveNonNegative(Sub(Integer(1), x), Facts{})) {
+    return a;
   }
   Node node;
   node.kind_ = Kind::kSelect;

@@ -1,7 +1,10 @@
 // Bounds of polynomials, and what follows from them: proofs, divisions, comparisons.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "sym/expr/expr.h"
 #include "sym/expr/pool_impl.h"
@@ -281,6 +284,39 @@ Truth Pool::Prove(Expr p, const Facts& facts) {
   }
 }
 
+namespace {
+
+// Returns x and d / g for which floor(sum / d) is floor(x / (d / g)): what is left of the sum
+// without multiples of g lies in [0, g), as 3 in (8 * i + 3) div 16. Returns nullopt if there is no
+// such g.
+std::optional<std::pair<Expr, int64_t>> WithoutRemainder(Pool& pool, Expr sum, int64_t d,
+                                                         const Facts& facts) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 4;
+  if (sum->kind() != Kind::kSum || d <= 1 || d > kMost) return std::nullopt;
+  const auto is_small = [](const Term& term) { return std::abs(term.coefficient) <= kMost; };
+  if (!std::all_of(sum->terms().begin(), sum->terms().end(), is_small)) return std::nullopt;
+  for (const Term& candidate : sum->terms()) {
+    const int64_t g = std::gcd(candidate.coefficient, d);
+    if (candidate.atoms.empty() || g <= 1) continue;
+    Expr multiple = pool.Integer(0), rest = pool.Integer(0);
+    for (const Term& term : sum->terms()) {
+      Expr product = pool.Integer(1);
+      for (Expr atom : term.atoms) product = pool.Mul(product, atom);
+      int64_t left = term.coefficient % g;
+      if (left < 0) left += g;
+      if (!term.atoms.empty() && left != 0) left = term.coefficient;
+      multiple = pool.Add(multiple, pool.Mul(pool.Integer((term.coefficient - left) / g), product));
+      rest = pool.Add(rest, pool.Mul(pool.Integer(left), product));
+    }
+    const bool fits = pool.ProveNonNegative(rest, facts) &&
+                      pool.ProveNonNegative(pool.Sub(pool.Integer(g - 1), rest), facts);
+    if (fits) return std::pair(multiple, d / g);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Expr Pool::FloorDiv(Expr a, Expr b, const Facts& facts) {
   if (b->is_integer(0) || a->kind() == Kind::kFloat || b->kind() == Kind::kFloat) {
     return Apply("div", {a, b});
@@ -323,6 +359,11 @@ Expr Pool::FloorDiv(Expr a, Expr b, const Facts& facts) {
   if (rest->kind() == Kind::kSelect) {
     return Add(quotient, Select(rest->args()[0], FloorDiv(rest->args()[1], b, facts),
                                 FloorDiv(rest->args()[2], b, facts)));
+  }
+  if (b->kind() == Kind::kInteger) {
+    if (const auto part = WithoutRemainder(*this, rest, b->value(), facts)) {
+      return Add(quotient, FloorDiv(part->first, Integer(part->second), facts));
+    }
   }
   // (n div a) div b is n div (a*b) for b > 0; a division by 0 is undefined in both forms.
   if (rest->kind() == Kind::kFloorDiv && ProveNonNegative(b, facts) &&

@@ -401,6 +401,26 @@ int32_t Forms::ElementType(ValueId v) {
   return impl_->engine.TypeOf(v);
 }
 
+Truth Forms::ProveByRanges(Expr e, const Facts& facts) {
+  const auto opposite = [](Truth truth) {
+    return truth == Truth::kYes ? Truth::kNo : truth == Truth::kNo ? Truth::kYes : truth;
+  };
+  if (e->kind() == Kind::kInteger) return e->value() != 0 ? Truth::kYes : Truth::kNo;
+  if (e->kind() == Kind::kNot) return opposite(ProveByRanges(e->args()[0], facts));
+  if (e->kind() == Kind::kAnd) {
+    Truth all = Truth::kYes;
+    for (Expr part : e->args()) {
+      const Truth one = ProveByRanges(part, facts);
+      if (one == Truth::kNo) return Truth::kNo;
+      if (one == Truth::kUnknown) all = Truth::kUnknown;
+    }
+    return all;
+  }
+  if (e->kind() != Kind::kLe) return Truth::kUnknown;
+  const internal::Interval range = impl_->engine.RangeOf(e->args()[0], facts);
+  return range.high <= 0 ? Truth::kYes : range.low > 0 ? Truth::kNo : Truth::kUnknown;
+}
+
 void Forms::AssumeNumbersOf(ValueId input, const NumberSet& numbers) {
   impl_->engine.AssumeNumbersOf(input, numbers);
 }

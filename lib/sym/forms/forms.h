@@ -115,6 +115,10 @@ class Forms {
   // unknown.
   int32_t ElementType(ValueId v);
 
+  // Returns whether `e`, a predicate of integers, holds, by the ranges of what it reads: counts are
+  // not negative, constants have the numbers that they have. kUnknown: the ranges do not decide.
+  Truth ProveByRanges(Expr e, const Facts& facts);
+
   // Assumes that every number in a graph input of a floating-point type is one of these, so that a
   // Cast to their type, or their quantiser, changes none. Nothing records the assumption: the
   // caller must state it. Must be called before the form of any value that depends on the input is

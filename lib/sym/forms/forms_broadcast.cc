@@ -1,6 +1,8 @@
 // Decides which extents of operands that broadcast may be treated as equal.
 #include <algorithm>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "sym/forms/forms_engine.h"
 
 namespace kvlift::sym::internal {
@@ -60,14 +62,26 @@ Expr AskedBy(Expr e) {
   return nullptr;
 }
 
-// Returns true if e is 0 in every case of the conditions at its top.
-bool IsZeroInAllCases(Pool& pool, Expr e, int depth) {
+// Returns true if e is 0 in every case of the conditions at its top. `bounds` are the sums that are
+// at most 0 in this case.
+bool IsZeroInAllCases(Pool& pool, Expr e, const std::vector<Expr>& bounds = {}, int depth = 0) {
   if (e->kind() == Kind::kInteger) return e->value() == 0;
   constexpr int kMostConditions = 6;
   const Expr condition = AskedBy(e);
-  if (condition == nullptr || depth >= kMostConditions) return false;
-  return IsZeroInAllCases(pool, pool.Assume(e, condition, true, Facts{}), depth + 1) &&
-         IsZeroInAllCases(pool, pool.Assume(e, condition, false, Facts{}), depth + 1);
+  if (condition == nullptr) {
+    // Two minima of a and b may choose by a <= b and by b <= a: where both hold, a - b is 0.
+    return absl::c_linear_search(bounds, e) && absl::c_linear_search(bounds, pool.Neg(e));
+  }
+  if (depth >= kMostConditions) return false;
+  for (const bool truth : {true, false}) {
+    std::vector<Expr> own = bounds;
+    for (Expr part : ConjunctsOf(truth ? condition : pool.Not(condition))) {
+      if (part->kind() == Kind::kLe) own.push_back(part->args()[0]);
+    }
+    const Expr then = pool.Assume(e, condition, truth, Facts{});
+    if (!IsZeroInAllCases(pool, then, own, depth + 1)) return false;
+  }
+  return true;
 }
 
 // Returns the symbol that `size` is, if `other` does not depend on it: the length of an axis that
@@ -98,7 +112,7 @@ std::optional<std::pair<DimSymbol, Expr>> MadeEqualByHost(Engine& engine, Expr o
       if (ContainsDim(length, dim)) continue;
       Pool::Substitution s;
       s.dims[dim] = length;
-      if (IsZeroInAllCases(pool, pool.Sub(pool.Substitute(own, s, Facts{}), other), 0)) {
+      if (IsZeroInAllCases(pool, pool.Sub(pool.Substitute(own, s, Facts{}), other))) {
         return std::pair(dim, length);
       }
     }
@@ -133,11 +147,22 @@ bool Engine::IsCompared(NodeId node) const {
 // itself is therefore treated as equal to another one only if the two are provably equal, or if the
 // host chooses the length of an axis, which it does once for all broadcasts.
 bool Engine::MayBeTakenAsEqual(NodeId node, Expr a, Expr b) {
-  if (a == b || IsZeroInAllCases(pool_, pool_.Sub(a, b), 0)) return true;
+  if (a == b || IsZeroInAllCases(pool_, pool_.Sub(a, b))) return true;
   const bool compared = IsCompared(node);
-  if (compared && !Branches(a) && !Branches(b)) return true;
-  const Expr x = compared ? a : WithTakenLengths(a), y = compared ? b : WithTakenLengths(b);
-  if (IsZeroInAllCases(pool_, pool_.Sub(x, y), 0)) return true;
+  Expr x = WithTakenLengths(a), y = WithTakenLengths(b);
+  if (IsZeroInAllCases(pool_, pool_.Sub(x, y))) return true;
+  if (compared) {
+    if (!Branches(a) && !Branches(b)) {
+      if (const auto axis = FreeAxis(x, y)) {
+        taken_[*axis] = y;
+      } else if (const auto other = FreeAxis(y, x)) {
+        taken_[*other] = x;
+      }
+      return true;
+    }
+    x = a;
+    y = b;
+  }
   const auto take = [&](const DimSymbol& axis, Expr length) {
     // A length from data may be the number of tokens that a host gives, but neither a number of
     // sequences nor of rows of real numbers.
@@ -159,7 +184,7 @@ Expr OpContext::Unify(Expr a, Expr b, std::string_view why, AssumptionReason rea
   b = engine_.clipped().Simplified(b);
   if (a == b) return a;
   const Expr equal = pool().Eq(a, b, Facts{});
-  const bool shown = equal->is_integer(1) || IsZeroInAllCases(pool(), pool().Sub(a, b), 0);
+  const bool shown = equal->is_integer(1) || IsZeroInAllCases(pool(), pool().Sub(a, b));
   if (!shown && reason == AssumptionReason::kEqualExtents) {
     if (const Expr bound = engine_.clipped().BoundOfEqual(a, b); bound != nullptr) {
       Assume(AssumptionReason::kInside, bound, why);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "ir/operators/einsum_equation.h"
 #include "sym/forms/forms_engine.h"
 #include "sym/forms/scatter_inverse.h"
 #include "sym/ops/one_hot.h"
@@ -269,23 +270,14 @@ bool SetRowsOfOneHotEinsum(OpContext& c, absl::Span<const std::string> terms,
 void OpEinsum(OpContext& c) {
   const int n = c.num_inputs();
   if (n == 0 || !c.Known(n)) return;
-  std::string equation = StringAttribute(c.proto(), "equation", "");
-  equation.erase(std::remove(equation.begin(), equation.end(), ' '), equation.end());
-  const size_t arrow = equation.find("->");
-  if (arrow == std::string::npos || equation.find('.') != std::string::npos) return;
-  std::vector<std::string> terms(1);
-  for (char label : equation.substr(0, arrow)) {
-    if (label == ',') {
-      terms.emplace_back();
-    } else {
-      terms.back() += label;
-    }
-  }
-  if (static_cast<int>(terms.size()) != n) return;
+  std::vector<size_t> ranks;
+  for (int k = 0; k < n; ++k) ranks.push_back(c.in(k).form.shape.size());
+  const auto equation = ReadEinsumEquation(StringAttribute(c.proto(), "equation", ""), ranks);
+  if (!equation) return;
+  const std::vector<std::string>& terms = equation->operands;
   absl::flat_hash_map<char, Expr> dims;
   for (int k = 0; k < n; ++k) {
     const Shape& shape = c.in(k).form.shape;
-    if (shape.size() != terms[k].size()) return;
     for (size_t axis = 0; axis < shape.size(); ++axis) {
       const auto [it, fresh] = dims.try_emplace(terms[k][axis], shape[axis]);
       if (fresh || shape[axis]->is_integer(1)) continue;
@@ -294,20 +286,20 @@ void OpEinsum(OpContext& c) {
     }
   }
   Shape out;
-  for (char label : equation.substr(arrow + 2)) {
+  for (char label : equation->result) {
     const auto it = dims.find(label);
     if (it == dims.end()) return;
     out.push_back(it->second);
   }
-  if (n == 1 && IsPermutation(terms[0], equation.substr(arrow + 2))) {
-    const std::string labels = equation.substr(arrow + 2);
+  if (n == 1 && IsPermutation(terms[0], equation->result)) {
+    const std::string& labels = equation->result;
     return c.Set(0, std::move(out), [&](Indices ix, const Facts& facts) {
       std::vector<Expr> own;
       for (char label : terms[0]) own.push_back(ix[labels.find(label)]);
       return c.engine().At(c.in(0), own, facts);
     });
   }
-  if (n == 2 && SetRowsOfOneHotEinsum(c, terms, equation.substr(arrow + 2), out)) return;
+  if (n == 2 && SetRowsOfOneHotEinsum(c, terms, equation->result, out)) return;
   c.SetOpaque(0, std::move(out));
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
 #include "ir/live_nodes.h"
 #include "ir/types.h"
 #include "sym/forms/forms.h"
@@ -88,9 +89,12 @@ class SizeFinder {
     const auto all = forms_.assumptions();
     for (; taken_ < all.size(); ++taken_) {
       const FormAssumption& assumption = all[taken_];
-      if (assumption.reason != AssumptionReason::kEqualExtents) continue;
+      const bool broadcast = assumption.reason == AssumptionReason::kBroadcast;
+      if (!broadcast && assumption.reason != AssumptionReason::kEqualExtents) continue;
       if (assumption.predicate->kind() != Kind::kEq) continue;
-      if (auto size = Solved(assumption.predicate->args()[0])) Take(*std::move(size));
+      auto size = Solved(assumption.predicate->args()[0]);
+      if (!size || (broadcast && size->name != absl::StrCat(size->size))) continue;
+      Take(*std::move(size));
     }
   }
 

@@ -3,6 +3,8 @@
 // Exporters leave names where a size is a constant: a past of shape [B, "heads", P, "size"] whose
 // new rows have 2 heads of 12 elements runs with heads = 2 and size = 12 alone, since Concat needs
 // equal extents on its other axes. Declaring the numbers excludes no step that the model can run.
+// An operator that broadcasts also runs where a size is 1; a name that is spelled as a number, such
+// as "16", is then taken to be that number.
 #pragma once
 
 #include <vector>

@@ -3,35 +3,31 @@
 // "bqhgd,bkhd->bhgqk", "bhgqk,bkhd->bqhgd", where the keys are those of all groups.
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
+#include "ir/operators/einsum_equation.h"
 #include "rewrite/lower/fused/fused_lowering.h"
 
 namespace kvlift::fused {
 namespace {
 
+// The letters of the left and right operand, and of the result.
 struct Equation {
   std::string a, b, out;
 };
 
-// Reads an explicit equation of two operands, of letters only and with no letter twice in one term.
-bool Read(std::string text, Equation* equation) {
-  text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
-  const size_t comma = text.find(','), arrow = text.find("->");
-  if (comma == std::string::npos || arrow == std::string::npos || arrow < comma) return false;
-  *equation = {text.substr(0, comma), text.substr(comma + 1, arrow - comma - 1),
-               text.substr(arrow + 2)};
-  for (const std::string* term : {&equation->a, &equation->b, &equation->out}) {
-    std::string sorted = *term;
-    std::sort(sorted.begin(), sorted.end());
-    const bool letters =
-        std::all_of(sorted.begin(), sorted.end(), [](char c) { return absl::ascii_isalpha(c); });
-    if (!letters || std::unique(sorted.begin(), sorted.end()) != sorted.end()) return false;
+// Reads an equation of two operands with no letter twice in one term.
+std::optional<Equation> Read(Lowering& l, NodeId n) {
+  std::vector<size_t> ranks;
+  if (l.Form(n, 0).known_rank && l.Form(n, 1).known_rank) {
+    ranks = {l.Form(n, 0).shape.size(), l.Form(n, 1).shape.size()};
   }
-  return true;
+  const auto read = ReadEinsumEquation(StringAttribute(l.graph().node(n), "equation", ""), ranks);
+  if (!read || read->operands.size() != 2 || !read->HasEachLabelOnce()) return std::nullopt;
+  return Equation{read->operands[0], read->operands[1], read->result};
 }
 
 bool Has(const std::string& term, char letter) { return term.find(letter) != std::string::npos; }
@@ -93,10 +89,7 @@ std::string Ordered(Lowering& l, const std::string& value, const std::string& fr
 // inputs declare do not.
 bool MayDiffer(Lowering& l, NodeId n, const Equation& e, int left, char letter) {
   const sym::Form &a = l.Form(n, left), &b = l.Form(n, 1 - left);
-  if (!a.known_rank || !b.known_rank || a.shape.size() != e.a.size() ||
-      b.shape.size() != e.b.size()) {
-    return false;
-  }
+  if (!a.known_rank || !b.known_rank) return false;
   sym::Pool& pool = l.forms().pool();
   const sym::Expr x = a.shape[e.a.find(letter)], y = b.shape[e.b.find(letter)];
   return x != y &&
@@ -111,8 +104,9 @@ bool LowerEinsumProduct(Lowering& l, NodeId n) {
   for (ValueId input : graph.inputs(n)) {
     if (graph.constant(input) != nullptr) return false;
   }
-  Equation e;
-  if (!Read(StringAttribute(graph.node(n), "equation", ""), &e)) return false;
+  auto read = Read(l, n);
+  if (!read) return false;
+  Equation& e = *read;
   // Several letters of one operand are rows of the left matrix, whichever operand it is.
   const int left = Alone(e.b, e.a) > Alone(e.a, e.b) ? 1 : 0;
   if (left == 1) std::swap(e.a, e.b);
