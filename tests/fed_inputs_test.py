@@ -120,11 +120,12 @@ def behind_another(last, first, shared):
 
 
 class FedInputs(unittest.TestCase):
-    def verdict(self, model):
+    def verdict(self, model, *flags):
         with tempfile.TemporaryDirectory() as folder:
             source = os.path.join(folder, "source.onnx")
             onnx.save(model, source)
-            return done("convert", source, "-o", os.path.join(folder, "target.onnx"), "--verify")
+            return done("convert", source, "-o", os.path.join(folder, "target.onnx"), "--verify",
+                        *flags)
 
     def test_the_rows_and_the_mask_of_an_encoder_have_one_length(self):
         text = self.verdict(model_of("decomposed_attention_mask_selected", ENCODER))
@@ -162,6 +163,17 @@ class FedInputs(unittest.TestCase):
             text = tool("verify", source, target, "--manifest", relation).stdout
         self.assertIn("verdict: different", text)
         self.assertIn("y differs first at free masks", text)
+
+    def test_slots_without_tokens_that_the_source_reads(self):
+        read, hidden = ("attention reads", "slots without tokens, which the source reads")
+        text = self.verdict(model_of("shifting_buffer_unmasked"), "--mode", "circular")
+        self.assertIn("verdict: equal (", text)
+        for words in (read, hidden):
+            self.assertIn(words, text)
+        text = self.verdict(model_of("shifting_buffer_mask_counts_back"), "--mode", "circular")
+        self.assertIn("verdict: equal (", text)
+        for words in (read, hidden):
+            self.assertNotIn(words, text)
 
     def test_an_integer_that_nan_chooses_is_not_judged(self):
         # Rows of NaN in the first layer are values that the second multiplies by 0.

@@ -166,6 +166,29 @@ TEST(OtherSizesTest, BothCompareWithOneNumber) {
   }
 }
 
+// A table of 50 rows does not stand for the bound of positions in the other model.
+TEST(ThresholdsTest, BoundsAreNotMatchedByRowsOfTables) {
+  const char* const body =
+      "<ir_version: 10, opset_import: [\"\" : 24]> g (int64[B,S] ids) => (float[B,S,2] y) "
+      "<float[5,2] table = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, int64 c5 = {5}> { ";
+  const Model plain = ModelOfText(std::string(body) + "y = Gather (table, ids) }");
+  const Model bounded =
+      ModelOfText(std::string(body) + "least = Min (ids, c5) y = Gather (table, least) }");
+  EXPECT_EQ(FindUnmatched(*plain.proto, *bounded.proto).numbers, std::vector<int64_t>{5});
+  EXPECT_TRUE(FindUnmatched(*bounded.proto, *bounded.proto).numbers.empty());
+}
+
+TEST(ThresholdsTest, NumbersThatOneModelChoosesByMoreOftenAreCompared) {
+  const char* const head =
+      "<ir_version: 10, opset_import: [\"\" : 24]> g (int64[B,S] ids) => (int64[B,S] y) "
+      "<int64 c5 = {5}> { ";
+  const Model once = ModelOfText(std::string(head) + "y = Min (ids, c5) }");
+  const Model twice =
+      ModelOfText(std::string(head) + "least = Min (ids, c5) y = Max (least, c5) }");
+  EXPECT_EQ(FindUnmatched(*once.proto, *twice.proto).compared, std::vector<int64_t>{5});
+  EXPECT_TRUE(FindUnmatched(*twice.proto, *twice.proto).compared.empty());
+}
+
 TEST(ThresholdsTest, CastsCountWhereOneModelHasMoreOfThem) {
   const Model plain = After(kRows), half = After(PositionsThrough(onnx::TensorProto::FLOAT16));
   EXPECT_EQ(FindUnmatched(*plain.proto, *half.proto).casts, std::vector<int64_t>{2049});

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "base/overloaded.h"
 #include "contract/words.h"
 #include "fmt/format.h"
@@ -191,6 +192,16 @@ std::string WhyNoPadding(const Graph& graph, const NoPadding& why) {
       why);
 }
 
+// Returns true if an attention of the source reads a buffer without a mask, slots that hold no
+// token included.
+bool ReadsAllSlots(const Analysis& a) {
+  return absl::c_any_of(a.attention, [&](const AnalysedAttention& attention) {
+    if (!attention.site || attention.site->key.cache < 0) return false;
+    const CacheUpdate& update = a.updates[static_cast<size_t>(attention.site->key.cache)];
+    return !update.grows() && attention.site->mask.keep->is_integer(1);
+  });
+}
+
 void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m) {
   const auto* inputs = std::get_if<IndexInputs>(&plan.index);
   const std::string past = inputs == nullptr ? "the past's length" : inputs->write_indices;
@@ -212,9 +223,13 @@ void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m
                                 PreconditionStatus::kGuarded});
   }
   AddRings(plan, m);
-  m->preconditions.push_back({"KV302",
-                              "unused cache slots hold finite numbers: fill new caches with zeros",
-                              PreconditionStatus::kAssumed});
+  m->preconditions.push_back(
+      {"KV302",
+       ReadsAllSlots(a)
+           ? "unused cache slots, which attention reads, hold the numbers that they would hold in "
+             "the source: fill new caches alike, with zeros"
+           : "unused cache slots hold finite numbers: fill new caches with zeros",
+       PreconditionStatus::kAssumed});
   for (const CacheUpdate& update : a.updates) {
     if (!sym::HoldsFewerNumbers(*a.forms, update.pair.past)) continue;
     const std::string& name = a.graph->name(update.pair.past);

@@ -134,9 +134,8 @@ Expr Pool::Lt(Expr a, Expr b, const Facts& facts) {
 
 namespace {
 
-// Returns i == 0 as i <= 0, and i == n - 1 as i > n - 2, for an index i of an axis of n elements,
-// so that a choice by Equal has the form of one by Concat. p is i - c, or -i + c. Returns null if
-// it is anything else.
+// Returns i == n - 1 as i > n - 2 for an index i of an axis of n elements, so that a choice by Equal
+// has the form of one by Concat. p is i - c, or -i + c. Returns null if it is anything else.
 Expr AtEndOfAxis(Pool& pool, Expr p, const Facts& facts) {
   for (const Term& term : TermsOf(p)) {
     if (term.atoms.size() != 1 || term.atoms[0]->kind() != Kind::kIndex) continue;

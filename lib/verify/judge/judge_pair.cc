@@ -288,6 +288,12 @@ void PairVerifier::FindLimits(const Stimulus& stimulus, const SourceFacts& facts
   limits_.full = options_.full;
   facts_.reads_unused = facts.reads_unused || part_.reads_unused;
   facts_.reads_garbage = facts.reads_garbage || part_.reads_unused;
+  if (facts_.reads_unused) {
+    report_.assumptions.Add({AssumptionKind::kFinite, "",
+                             "slots without tokens, which the source reads, hold the same numbers "
+                             "in both models",
+                             AssumptionSource::kHost, false});
+  }
   facts_.limits = limits_;
   facts_.garbage = Garbage();
   facts_.source_nodes = source_nodes_;

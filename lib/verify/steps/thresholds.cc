@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -75,6 +76,10 @@ class Collector {
  public:
   explicit Collector(const onnx::ModelProto& model) { Read(model.graph()); }
   const std::set<int64_t>& numbers() const { return numbers_; }
+  // The numbers of rows of Gather tables.
+  const std::set<int64_t>& rows() const { return rows_; }
+  // How often a number is an operand of a comparison, a minimum or a maximum.
+  const std::map<int64_t, int>& chosen_by() const { return chosen_by_; }
   // The numbers that are operands of comparisons.
   const std::set<int64_t>& compared() const { return compared_; }
   // How often whole numbers are cast to types, by the smallest number that the type does not hold.
@@ -143,7 +148,7 @@ class Collector {
     if (it == constants_.end()) return;
     const TensorProto& tensor = *it->second;
     if (node.op_type() == "Gather" && operand == 0) {
-      if (tensor.dims_size() > 0) Add(static_cast<double>(tensor.dims(0)), &numbers_);
+      if (tensor.dims_size() > 0) Add(static_cast<double>(tensor.dims(0)), &rows_);
       return;
     }
     if (!IsMeant(node.op_type(), operand)) return;
@@ -155,9 +160,13 @@ class Collector {
       return;
     }
     const auto values = NumbersOf(tensor);
+    const bool compares = IsComparison(node.op_type());
     for (double v : values) {
-      Add(v, &numbers_);
-      if (IsComparison(node.op_type())) Add(v, &compared_);
+      const auto number = Add(v, &numbers_);
+      if (number && compares) compared_.insert(*number);
+      if (number && (compares || IsOneOf(node.op_type(), {"Min", "Max", "Clip"}))) {
+        ++chosen_by_[*number];
+      }
     }
   }
 
@@ -180,32 +189,51 @@ class Collector {
     return values;
   }
 
-  static void Add(double value, std::set<int64_t>* to) {
+  // Adds a whole number from 3 on, and returns it; nullopt for other numbers.
+  static std::optional<int64_t> Add(double value, std::set<int64_t>* to) {
     const double size = std::fabs(value);
-    if (size < 3 || size >= static_cast<double>(kEndless) || size != std::floor(size)) return;
+    if (size < 3 || size >= static_cast<double>(kEndless) || size != std::floor(size)) {
+      return std::nullopt;
+    }
     to->insert(static_cast<int64_t>(size));
+    return static_cast<int64_t>(size);
   }
 
   absl::flat_hash_map<std::string, const TensorProto*> constants_;
   absl::flat_hash_set<std::string> whole_;
-  std::set<int64_t> numbers_, compared_;
-  std::map<int64_t, int> casts_;
+  std::set<int64_t> numbers_, rows_, compared_;
+  std::map<int64_t, int> chosen_by_, casts_;
 };
+
+// Returns the keys whose counts differ, ascending.
+std::vector<int64_t> OfOtherCounts(const std::map<int64_t, int>& a, std::map<int64_t, int> b) {
+  for (const auto& [key, count] : a) b[key] -= count;
+  std::vector<int64_t> keys;
+  for (const auto& [key, more] : b) {
+    if (more != 0) keys.push_back(key);
+  }
+  return keys;
+}
 
 }  // namespace
 
 Unmatched FindUnmatched(const onnx::ModelProto& before, const onnx::ModelProto& after) {
   const Collector a(before), b(after);
   Unmatched unmatched;
+  std::set<int64_t> numbers;
   std::set_symmetric_difference(a.numbers().begin(), a.numbers().end(), b.numbers().begin(),
-                                b.numbers().end(), std::back_inserter(unmatched.numbers));
+                                b.numbers().end(), std::inserter(numbers, numbers.end()));
+  std::set_symmetric_difference(a.rows().begin(), a.rows().end(), b.rows().begin(), b.rows().end(),
+                                std::inserter(numbers, numbers.end()));
+  unmatched.numbers.assign(numbers.begin(), numbers.end());
+  const std::vector<int64_t> chosen = OfOtherCounts(a.chosen_by(), b.chosen_by());
+  std::set<int64_t> compared;
   std::set_intersection(a.compared().begin(), a.compared().end(), b.compared().begin(),
-                        b.compared().end(), std::back_inserter(unmatched.compared));
-  std::map<int64_t, int> more = b.casts();
-  for (const auto& [lost, count] : a.casts()) more[lost] -= count;
-  for (const auto& [lost, count] : more) {
-    if (count != 0) unmatched.casts.push_back(lost);
-  }
+                        b.compared().end(), std::inserter(compared, compared.end()));
+  compared.insert(chosen.begin(), chosen.end());
+  std::set_difference(compared.begin(), compared.end(), numbers.begin(), numbers.end(),
+                      std::back_inserter(unmatched.compared));
+  unmatched.casts = OfOtherCounts(a.casts(), b.casts());
   return unmatched;
 }
 

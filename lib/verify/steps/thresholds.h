@@ -10,14 +10,15 @@ namespace kvlift {
 
 struct Unmatched {
   // The whole numbers from 3 on (by absolute value, below 2^31 - 1) that one model has and the
-  // other has not. Only small constants count that are operands of comparisons, arithmetic, Slice
-  // bounds or lengths, and the numbers of rows of Gather tables.
+  // other has not: small constants that are operands of comparisons, arithmetic, Slice bounds or
+  // lengths, and, for themselves, the numbers of rows of Gather tables.
   std::vector<int64_t> numbers;
   // For each type to which one model casts whole numbers more often than the other does, the
   // smallest whole number that the type does not hold, such as 2049 for float16.
   std::vector<int64_t> casts;
-  // The other whole numbers from 3 on with which both models compare: one may compare something
-  // else than the other.
+  // The other whole numbers from 3 on with which both models compare, since one may compare
+  // something else than the other, and those that one model chooses by (comparisons, Min, Max,
+  // Clip) more often.
   std::vector<int64_t> compared;
 };
 
