@@ -1,13 +1,17 @@
-// LIBS: verify
+// LIBS: verify sym onnxio
 // Values that verify writes into tensors of any element type.
 #include "verify/inputs/stimulus.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "exec/memory/tensor.h"
 #include "gtest/gtest.h"
+#include "ir/graph.h"
 #include "ir/types.h"
+#include "support/forms_fixture.h"
 
 namespace kvlift {
 namespace {
@@ -38,6 +42,38 @@ TEST(StoreDoubleTest, WritesItsElementAndNothingElseWhateverTheType) {
                             [](std::byte b) { return b == std::byte{0x5a}; }));
   }
   EXPECT_GE(types, 20);
+}
+
+// A padding token would hardly ever be drawn from a large vocabulary.
+TEST(StimulusTest, TokensThatAModelComparesWithAreFed) {
+  testing::FormsOfText text(testing::ModelText("(int64[B,S] ids) => (float[B,S,1] y, bool[B,S] z)",
+                                               "table = RandomNormal <shape = [50000, 1]> ()\n"
+                                               "seven = Constant <value = int64 {777}> ()\n"
+                                               "y = Gather (table, ids)\n"
+                                               "z = Equal (ids, seven)"));
+  onnx::ModelProto model = text.graph().model();
+  onnx::TensorProto* table = model.mutable_graph()->add_initializer();
+  table->set_name("table");
+  table->set_data_type(onnx::TensorProto::FLOAT);
+  table->add_dims(50000);
+  table->add_dims(1);
+  table->mutable_raw_data()->resize(50000 * sizeof(float));
+  model.mutable_graph()->mutable_node()->DeleteSubrange(0, 1);
+  const auto graph = Graph::Build(std::make_shared<const onnx::ModelProto>(std::move(model)));
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const auto stimulus = Stimulus::Create(*graph, *graph, Manifest(), 1);
+  ASSERT_TRUE(stimulus.ok()) << stimulus.status();
+  StepSpec step;
+  step.past = {0};
+  step.sequences = {0};
+  step.new_tokens = 400;
+  const auto fed = stimulus->Feed("ids", step, 400);
+  ASSERT_TRUE(fed.ok()) << fed.status();
+  const auto ids = fed->span<int64_t>();
+  for (int64_t token : {0, 1, 2, 777}) {
+    EXPECT_GT(std::count(ids.begin(), ids.end(), token), 0) << token;
+  }
+  EXPECT_GT(std::count_if(ids.begin(), ids.end(), [](int64_t id) { return id > 777; }), 300);
 }
 
 }  // namespace

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <set>
 
+#include "absl/algorithm/container.h"
+#include "absl/types/span.h"
 #include "base/status.h"
 #include "exec/memory/budget.h"
 #include "exec/memory/small_types.h"
 #include "fmt/format.h"
+#include "ir/tensor_data.h"
 #include "ir/types.h"
 #include "verify/inputs/ring_slots.h"
 
@@ -15,6 +20,8 @@ namespace {
 
 // Rows are hidden where noise from [-1, 1) is at most this: three of ten.
 constexpr double kHiddenShare = -0.4;
+// A token is one of the marked ones where noise from [-1, 1) is at most this: one of eight.
+constexpr double kMarkedShare = -0.75;
 
 using onnx::TensorProto;
 
@@ -84,11 +91,38 @@ void StoreDouble(const exec::View& view, int64_t i, double v) {
   }
 }
 
+namespace {
+
+// Adds the small numbers that the graph compares with, as with the number of a padding token.
+void AddCompared(const Graph& graph, std::set<int64_t>* numbers) {
+  constexpr int64_t kMostElements = 4;
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const bool compares =
+        absl::c_any_of(std::initializer_list<const char*>{"Equal", "Less", "LessOrEqual", "Greater",
+                                                          "GreaterOrEqual"},
+                       [&](const char* op) { return graph.Is(n, op); });
+    for (ValueId input : compares ? graph.inputs(n) : absl::Span<const ValueId>()) {
+      const TensorProto* constant = input == kNoValue ? nullptr : graph.constant(input);
+      if (constant == nullptr || IsFloatType(constant->data_type())) continue;
+      int64_t elements = 1;
+      for (int64_t extent : constant->dims()) elements *= extent;
+      const auto ints = elements > kMostElements ? absl::NotFoundError("") : ReadInts(*constant);
+      if (ints.ok()) numbers->insert(ints->begin(), ints->end());
+    }
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<Stimulus> Stimulus::Create(const Graph& source, const Graph& after,
                                           const Manifest& relation, uint64_t seed) {
   Stimulus stimulus;
   stimulus.seed_ = seed;
   KV_ASSIGN_OR_RETURN(stimulus.interface_, ReadInterface(source, after, relation));
+  std::set<int64_t> marked = {0, 1, 2};
+  AddCompared(source, &marked);
+  AddCompared(after, &marked);
+  stimulus.marked_.assign(marked.lower_bound(0), marked.end());
   for (const ManifestCache& cache : relation.caches) {
     stimulus.shifts_ = stimulus.shifts_ || Shifts(cache.source);
   }
@@ -212,6 +246,11 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
   switch (reading.meaning) {
     case Meaning::kTokens: {
       const double u = (Noise(seed_ ^ input.salt, sequence, place, 0) + 1) / 2;
+      if (Noise(seed_ ^ input.salt, sequence, place, 7) <= kMarkedShare) {
+        const int64_t marked =
+            marked_[static_cast<size_t>(u * static_cast<double>(marked_.size()))];
+        if (marked < input.rows) return static_cast<double>(marked);
+      }
       return std::floor(u * static_cast<double>(input.rows));
     }
     case Meaning::kPositions:

@@ -67,6 +67,9 @@ class Stimulus {
 
   SourceInterface interface_;
   uint64_t seed_ = 1;
+  // Tokens that are fed more often than others: the first ones, and those that a model compares
+  // with.
+  std::vector<int64_t> marked_ = {0};
   bool shifts_ = false;  // a source's cache shifts its rows, the newest last (ring_slots.h)
 };
 

@@ -286,6 +286,7 @@ void PairVerifier::FindLimits(const Stimulus& stimulus, const SourceFacts& facts
         NotRun(AssumptionKind::kPadding, "", "no step has padding tokens: tokens see later ones"));
   }
   limits_.full = options_.full;
+  limits_.proved = HoldsWhole(report_.proof);
   facts_.reads_unused = facts.reads_unused || part_.reads_unused;
   facts_.reads_garbage = facts.reads_garbage || part_.reads_unused;
   if (facts_.reads_unused) {

@@ -22,6 +22,8 @@ class Planner {
  private:
   // The caches of an extra plan take no more bytes than this.
   static constexpr int64_t kMostBytes = int64_t{128} << 20;
+  // The caches of the longest plans take no more bytes than this.
+  static constexpr int64_t kCheapBytes = int64_t{8} << 20;
 
   static constexpr char kHidesAll[] = "the mask would hide all keys of a token";
 
@@ -132,6 +134,10 @@ class Planner {
 
   // A prompt is longer than those of the other plans.
   void LongPrompt();
+
+  // Where not all is proved, a prompt is as long as tables of positions may be, so that a step
+  // reads all of their rows.
+  void LongerPrompt();
 
   // A past of hundreds or thousands of tokens, where thresholds in a graph may lie.
   void LongPast();

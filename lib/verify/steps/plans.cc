@@ -28,6 +28,7 @@ std::vector<Plan> Planner::Run() {
   Noise();
   Nine();
   LongPrompt();
+  LongerPrompt();
   FreeMasks();
   FreePositions();
   LongPast();

@@ -62,6 +62,7 @@ struct PlanLimits {
   bool all_rings = false;              // every cache is a ring
   std::optional<int64_t> most_tokens;  // the largest S that rings of fixed size take; nullopt: any
   bool full = false;                   // also plans of --plan full
+  bool proved = false;                 // all facts of the proof hold
 };
 
 // Returns all plans. One that the limits do not allow has no steps and says why in `skipped`.

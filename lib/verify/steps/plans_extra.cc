@@ -33,11 +33,13 @@ void Planner::LongPrompt() {
 }
 
 void Planner::LongPast() {
-  // bfloat16 rounds whole numbers above 256, float16 above 2048, and by more above 4096.
-  constexpr int64_t kLongest = 4200, kCheapBytes = int64_t{8} << 20;
+  // bfloat16 rounds whole numbers above 256, float16 above 2048, and by more above 4096. Tables of
+  // positions often have 2^n rows: the 8 tokens of the steps end with them.
+  constexpr int64_t kPasts[] = {4200, 2040, 1016, 600, 504, 300, 248, 120, 100, 56, 40, 24};
+  constexpr int64_t kLong = 600;
   std::vector<Plan> all;
-  for (int64_t past : {kLongest, int64_t{600}, int64_t{300}, int64_t{100}, int64_t{40}}) {
-    if (past == kLongest && past * l_.row_bytes > kCheapBytes) continue;
+  for (int64_t past : kPasts) {
+    if (past > kLong && past * l_.row_bytes > kCheapBytes) continue;
     const int64_t step = l_.tokens.value_or(1);
     // With several tokens, a type that rounds positions also loses the order among them.
     const std::vector<int64_t> lengths = {step, Chunk(7)};
@@ -47,6 +49,19 @@ void Planner::LongPast() {
   // Lengths beyond the capacity are dropped, unless no length fits.
   while (all.size() > 1 && !all.front().skipped.empty()) all.erase(all.begin());
   PushFirst(std::move(all));
+}
+
+void Planner::LongerPrompt() {
+  constexpr int64_t kPrompts[] = {256, 128, 64, 32};
+  if (l_.proved || l_.tokens || !l_.prefill || l_.most_tokens) return;
+  std::vector<Plan> all;
+  for (int64_t length : kPrompts) {
+    if (length * l_.row_bytes > kCheapBytes) continue;
+    all.push_back(Extra("longer prompt", fmt::format("a prompt of {} tokens", length),
+                        l_.batch.value_or(1), 0, {length}));
+  }
+  while (all.size() > 1 && !all.front().skipped.empty()) all.erase(all.begin());
+  if (!all.empty() && all.front().skipped.empty()) PushFirst(std::move(all));
 }
 
 void Planner::FreeMasks() {
