@@ -118,6 +118,17 @@ TEST(VerifyTest, AModelThatShapeInferenceRefusesIsDifferent) {
       << report.reason;
 }
 
+// ONNX Runtime warns of such a declaration, and runs the model; it refuses other element types.
+TEST(VerifyTest, AWrongShapeDeclaredInsideTheGraphDoesNotMakeAModelDifferent) {
+  const VerifyReport shape = Judge(
+      kBefore, With(kAfter, "int64[1] one = {1},", "int64[1] one = {1}, float[7] k,"), Relation());
+  EXPECT_EQ(shape.verdict, VerdictKind::kEqual) << shape.reason;
+  const VerifyReport type =
+      Judge(kBefore, With(kAfter, "int64[1] one = {1},", "int64[1] one = {1}, int64[B,S,8] k,"),
+            Relation());
+  EXPECT_EQ(type.verdict, VerdictKind::kDifferent) << type.reason;
+}
+
 TEST(VerifyTest, EveryBrokenModelIsDifferent) {
   const struct {
     const char *name, *from, *to, *output;

@@ -49,6 +49,46 @@ class InferredRelationsTest(unittest.TestCase):
                     run = self.verify(source, model)
                     self.assertEqual(run.returncode, 1, run.stdout[-1500:])
 
+    def test_a_growing_cache_that_declares_one_name_for_both_sizes(self):
+        """Runtimes only warn of such a name, and what the graph does tells that the cache grows."""
+        model = onnx.load(LLAMA)
+        past = next(i for i in model.graph.input if "past" in i.name)
+        name = past.type.tensor_type.shape.dim[2].dim_param
+        for present in model.graph.output:
+            if "present" in present.name:
+                present.type.tensor_type.shape.dim[2].dim_param = name
+        onnx.save(model, self.dir / "before.onnx")
+        for source in (LLAMA, self.dir / "before.onnx"):
+            with self.subTest(source=source.name):
+                run = self.verify(source, model)
+                self.assertEqual(run.returncode, 0, run.stdout[-1500:])
+                self.assertIn("verdict: equal", run.stdout)
+
+    def test_the_batch_of_a_cache_that_no_rule_recognises_has_its_name(self):
+        """A plan feeds as many sequences to the cache as to the tokens."""
+        model = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["" : 18]>
+            g (int64[batch,seq] ids, int64[seq] positions, float[2,batch,24,4] past_0)
+              => (float[batch,seq,8] logits, float[2,batch,24,4] present_0)
+            <float[8] w = {0.5,-0.7,0.9,1.1,-1.3,0.6,0.7,-0.4}, int64[1] zero = {0},
+             int64[1] two = {2}, float one = {1.0}, float low = {-9.0}, float high = {9.0}>
+            { depth = Constant <value = int64 {24}> ()
+              last = Constant <value = int64[4] {0, 0, 2, 4}> ()
+              flat = Constant <value = int64[3] {0, 0, 8}> ()
+              ends = Constant <value = float[2] {0.0, 1.0}> ()
+              x0 = Cast <to = 1> (ids) x1 = Unsqueeze (x0, two) x2 = Mul (x1, w) x = Tanh (x2)
+              x4 = Reshape (x, last) new = Transpose <perm = [2, 0, 1, 3]> (x4)
+              hot = OneHot (positions, depth, ends) turned = Transpose (hot)
+              rows = MatMul (turned, new) free = ReduceSum (hot, zero) kept = Sub (one, free)
+              keep = Transpose (kept) near = Clip (past_0, low, high)
+              old = Mul (near, keep)
+              present_0 = Add (old, rows) s = Transpose <perm = [0, 1, 3, 2]> (present_0)
+              p = MatMul (new, s) a = Softmax (p) y = MatMul (a, present_0)
+              y4 = Transpose <perm = [1, 2, 0, 3]> (y) logits = Reshape (y4, flat) }''')
+        onnx.save(model, self.dir / "before.onnx")
+        run = self.verify(self.dir / "before.onnx", model)
+        self.assertIn("past_0 [NBSD]", run.stdout)
+        self.assertRegex(run.stdout, r"\nbatch +bitwise")
+
     def test_buffers_whose_rows_move_in_both_models(self):
         """No relation says so, and no rule for rows in place judges them."""
         model = MODELS / "toy_fifo_shift_ts" / "model.onnx"

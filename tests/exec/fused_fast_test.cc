@@ -116,5 +116,31 @@ TEST(FusedFastTest, MultiHeadAttention) {
   }
 }
 
+// ONNX Runtime hides keys from all queries but the last, which it takes to stand at the end.
+TEST(FusedFastTest, UnidirectionalMultiHeadAttentionHidesNoKeyFromTheLastQuery) {
+  Rng rng(13);
+  constexpr int64_t kWidth = 8, kQueries = 3, kKeys = 6;
+  const std::vector<Tensor> inputs = {Random(rng, kFloat, {1, kQueries, kWidth}),
+                                      Random(rng, kFloat, {1, kKeys, kWidth}),
+                                      Random(rng, kFloat, {1, kKeys, kWidth})};
+  for (const bool fast : {false, true}) {
+    std::vector<Tensor> results;
+    for (const int64_t unidirectional : {0, 1}) {
+      OpRun run("MultiHeadAttention", 1, "com.microsoft");
+      run.Int("num_heads", 2).Int("unidirectional", unidirectional).Fast(fast);
+      auto outputs = run.Run(inputs);
+      ASSERT_TRUE(outputs.ok()) << outputs.status();
+      results.push_back((*outputs)[0]);
+    }
+    const auto all = results[0].span<float>(), hidden = results[1].span<float>();
+    const auto values = inputs[2].span<float>();
+    for (int64_t i = 0; i < kWidth; ++i) {
+      const int64_t last = (kQueries - 1) * kWidth + i;
+      EXPECT_FLOAT_EQ(hidden[last], all[last]) << i;
+      EXPECT_FLOAT_EQ(hidden[i], values[i]) << "the first query sees the first key alone";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvlift::exec

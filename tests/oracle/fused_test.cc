@@ -119,6 +119,8 @@ TEST(OracleFused, MultiHeadAttention) {
   ExpectWithin(
       fmt::format(fmt::runtime(head), ", int32[B,T] m", ", mask_filter_value = -2.5", ", , m"),
       with({{"m", {2, 3}, 2, TensorProto::INT32}}), 5);
+  ExpectWithin(fmt::format(fmt::runtime(head), "", ", unidirectional = 1", ""),
+               {{"q", {2, 3, 8}}, {"k", {2, 7, 8}}, {"v", {2, 7, 8}}}, 6);
 }
 
 TEST(OracleFused, Attention) {

@@ -230,6 +230,9 @@ TEST(FormsConstants, Patterns) {
                           "column = Constant <value = int64[3,1] {2,4,6}> ()\n"
                           "tril = Constant <value = bool[3,3] {1,0,0,1,1,0,1,1,1}> ()\n"
                           "triu = Constant <value = float[1,3,3] {0,-5,-5,0,0,-5,0,0,0}> ()\n"
+                          "near = Constant <value = bool[3,4] {1,0,0,0,1,1,0,0,0,1,1,0}> ()\n"
+                          "eye = Constant <value = float[2,2] {1,0,0,1}> ()\n"
+                          "most = Constant <value = bool[3,3] {1,0,0,1,1,0,0,0,1}> ()\n"
                           "same = Constant <value = float[2,2] {3,3,3,3}> ()\n"
                           "whole = Constant <value = float[3] {1,3,2}> ()\n"
                           "weights = Constant <value = float[3] {1,3.5,2}> ()\n"
@@ -239,6 +242,9 @@ TEST(FormsConstants, Patterns) {
   EXPECT_EQ(m.Element("column"), "2*i0 + 2");
   EXPECT_EQ(m.Element("tril"), "i1 <= i0");
   EXPECT_EQ(m.Element("triu"), "i2 <= i1 ? 0 : -5");
+  EXPECT_EQ(m.Element("near"), "i1 <= i0 and i0 <= i1 + 1");
+  EXPECT_EQ(m.Element("eye"), "i1 == i0");
+  EXPECT_TRUE(m.Of("most").opaque);
   EXPECT_EQ(m.Element("same"), "3");
   EXPECT_EQ(m.Element("whole"), "i0 == 0 ? 1 : (i0 == 1 ? 3 : 2)");
   EXPECT_TRUE(m.Of("weights").opaque);

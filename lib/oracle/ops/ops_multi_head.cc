@@ -143,7 +143,8 @@ class Attention {
 
   // Returns the result of one token and head.
   std::vector<Number> Row(int64_t b, int64_t n, int64_t s) const {
-    const int64_t end = causal_ ? std::min(z_.T, z_.P + s + 1) : z_.T;
+    // ONNX Runtime hides no key from the last query, which shows where T is more than P + S.
+    const int64_t end = causal_ && s + 1 < z_.S ? std::min(z_.T, z_.P + s + 1) : z_.T;
     std::vector<Number> weights;
     for (int64_t t = 0; t < end; ++t) weights.push_back(Score(b, n, s, t));
     SoftmaxRow(weights, type_);

@@ -415,7 +415,7 @@ Inspection Report(Analysis& a) {
         if (!known) r.axis = 2;
         r.capacity = sym::ToString(form.shape[r.axis], a.graph.get());
       }
-      if (form.known_rank && form.shape.size() == 4) r.layout = r.axis == 1 ? "BSND" : "BNSD";
+      r.layout = LayoutOf(*a.forms, pair, static_cast<int>(r.axis));
     }
     r.bytes_per_token = BytesPerToken(a.graph->type(pair.past), r.layout, r.axis);
     if (const UnpackedCache* packed = a.normalised.unpacked.Find(r.input)) {

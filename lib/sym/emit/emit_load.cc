@@ -59,7 +59,6 @@ bool Emitter::Builder::SameExtent(ValueId source, int axis, Expr index) const {
     return own->kind() != Kind::kInteger && branches_ == 0;
   }
   if (branches_ == 0) return true;
-  if (own->kind() == Kind::kInteger) return false;
   if (IsWide(source, axis) && !AsksForEnd(own)) return true;
   const std::vector<DimSymbol> theirs = DimsOf(wanted), mine = DimsOf(own);
   return std::none_of(theirs.begin(), theirs.end(), [&](const DimSymbol& dim) {

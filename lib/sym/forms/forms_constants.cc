@@ -1,5 +1,5 @@
 // Closed forms of constant tensors: one value everywhere, an arithmetic progression along each
-// axis, blocks of equal values, or a triangle of two values.
+// axis, blocks of equal values, or a triangle or band of two values.
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -116,41 +116,82 @@ bool AllSame(const Elements& elements) {
   return true;
 }
 
-// Returns x[.., r, .., c, ..] = (c <= r + k ? low : high) for the last two axes longer than 1, if
-// it holds for all other indices; null otherwise.
-Expr Triangle(Pool& pool, const Elements& x, const Dims& dims) {
+// The last two axes of a constant that are longer than 1.
+struct Plane {
+  int row_axis, column_axis;
+  int64_t rows, columns;
+};
+
+std::optional<Plane> PlaneOf(const Dims& dims) {
   std::vector<int> long_axes;
   for (size_t k = 0; k < dims.size(); ++k) {
     if (dims[k] > 1) long_axes.push_back(static_cast<int>(k));
   }
-  if (long_axes.size() < 2) return nullptr;
+  if (long_axes.size() < 2) return std::nullopt;
   const int row_axis = long_axes[long_axes.size() - 2], column_axis = long_axes.back();
-  const int64_t rows = dims[row_axis], columns = dims[column_axis];
-  const int64_t low = (rows - 1) * columns, high = columns - 1;
-  if (x.Same(low, high)) return nullptr;
-  if (!x.Same(0, low) && !x.Same(0, high)) return nullptr;
-  int64_t first = 0;  // how many elements of row 0 are low
-  while (first < columns && x.Same(first, low)) ++first;
-  int64_t k = first - 1;
+  return Plane{row_axis, column_axis, dims[row_axis], dims[column_axis]};
+}
+
+// The places first <= c - r <= last of a plane with rows r and columns c.
+struct Diagonals {
+  int64_t first, last;
+  bool Contains(int64_t r, int64_t c) const { return first <= c - r && c - r <= last; }
+};
+
+// Returns the diagonals that hold the same as element `inside`, if they are those of a lower
+// triangle, or of a band that has [0, 0] in it; null if neither can be. The rows between the first
+// and the last one are not looked at.
+std::optional<Diagonals> DiagonalsOf(const Elements& x, const Plane& plane, int64_t inside) {
+  const int64_t bottom = (plane.rows - 1) * plane.columns;
+  int64_t first = 0;  // how many elements of row 0 are inside
+  while (first < plane.columns && x.Same(first, inside)) ++first;
+  int64_t last = first - 1;
   if (first == 0) {
     int64_t row = 0;
-    while (row < rows && !x.Same(row * columns, low)) ++row;
-    k = -row;
+    while (row < plane.rows && !x.Same(row * plane.columns, inside)) ++row;
+    last = -row;
   }
+  int64_t outside = 0;  // how many elements at the start of the last row are outside
+  while (outside < plane.columns && !x.Same(bottom + outside, inside)) ++outside;
+  if (outside == plane.columns) return std::nullopt;
+  return Diagonals{outside - (plane.rows - 1), last};
+}
+
+// Returns x[.., r, .., c, ..] = (c - r is one of some diagonals ? a : b), for lower triangles and
+// bands such as the masks of causal attention and of its sliding windows, if it holds for all other
+// indices; null otherwise.
+Expr Band(Pool& pool, const Elements& x, const Dims& dims) {
+  const std::optional<Plane> plane = PlaneOf(dims);
+  if (!plane) return nullptr;
+  const int64_t rows = plane->rows, columns = plane->columns;
+  const int64_t corner = (rows - 1) * columns, outside = columns - 1;
+  const bool is_triangle = !x.Same(corner, outside);
+  const int64_t inside = is_triangle ? corner : 0;
+  if (x.Same(inside, outside)) return nullptr;
+  const std::optional<Diagonals> diagonals = DiagonalsOf(x, *plane, inside);
+  if (!diagonals) return nullptr;
   const int64_t blocks = x.size() / (rows * columns);
   for (int64_t block = 0; block < blocks; ++block) {
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t base = (block * rows + r) * columns;
       for (int64_t c = 0; c < columns; ++c) {
-        if (!x.Same(base + c, c <= r + k ? low : high)) return nullptr;
+        if (!x.Same(base + c, diagonals->Contains(r, c) ? inside : outside)) return nullptr;
       }
     }
   }
-  const Expr a = x.At(pool, low), b = x.At(pool, high);
+  const Expr a = x.At(pool, inside), b = x.At(pool, outside);
   if (a == nullptr || b == nullptr) return nullptr;
-  const Expr limit = pool.Add(pool.Index(row_axis), pool.Integer(k));
   const Facts facts;
-  return pool.Select(pool.Le(pool.Index(column_axis), limit, facts), a, b);
+  const Expr row = pool.Index(plane->row_axis), column = pool.Index(plane->column_axis);
+  const Expr end = pool.Add(row, pool.Integer(diagonals->last));
+  Expr is_inside = pool.Le(column, end, facts);
+  if (!is_triangle && diagonals->first == diagonals->last) {
+    is_inside = pool.Eq(column, end, facts);
+  } else if (!is_triangle) {
+    const Expr from = pool.Add(row, pool.Integer(diagonals->first));
+    is_inside = pool.And(is_inside, pool.Le(from, column, facts));
+  }
+  return pool.Select(is_inside, a, b);
 }
 
 // One axis of a grid: it contributes step * (i div block).
@@ -251,7 +292,7 @@ Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor) {
   if (!x.ok() || x.size() == 0) return nullptr;
   const Dims dims(tensor.dims().begin(), tensor.dims().end());
   if (AllSame(x)) return x.At(pool, 0);
-  if (const Expr e = Triangle(pool, x, dims)) return e;
+  if (const Expr e = Band(pool, x, dims)) return e;
   return is_float ? WholeNumbers(pool, x, dims) : IntegerGrid(pool, x, dims);
 }
 

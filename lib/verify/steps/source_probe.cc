@@ -362,7 +362,8 @@ class Prober {
       facts_.kept = std::max(facts_.kept.value_or(0), cache.source.sliding->slots());
     }
     const int64_t tokens = stimulus_.fixed_tokens().value_or(1);
-    for (int64_t past : {64, 1024, 8192}) {
+    // Short pasts come first: tables of positions may end before the long ones.
+    for (int64_t past : {8, 24, 64, 1024, 8192}) {
       bool open = false;
       for (const ManifestCache& cache : relation_.caches) {
         open = open || ((cache.source.kind == UpdateKind::kWindow ||

@@ -154,6 +154,8 @@ class Inferrer {
       }
       if (twin == nullptr) continue;
       CacheReport own = *twin;
+      // What the source's cache does says nothing about the other model's.
+      if (twin == their) own.growing = false;
       // A host takes inputs and outputs by their names, whatever the graph makes of them.
       if (named) own.input = their->input, own.output = their->output;
       CorrectAxis(&own);
@@ -186,8 +188,9 @@ class Inferrer {
     const std::vector<Layouts> layouts = LayoutsOf(their, old, mine, dims);
     if (layouts.empty()) return;
     SetLayouts(layouts[0], &c);
-    const bool same =
-        later.size() == dims.size() && later[axis].known() && later[axis] == dims[axis];
+    // What the graph does counts more than declared names, which exporters reuse.
+    const bool same = !mine.growing && later.size() == dims.size() && later[axis].known() &&
+                      later[axis] == dims[axis];
     c.grows = growing && !same && uses_.Maker(mine.output) != "TensorScatter";
     inputs_[c.input] = c.id;
     outputs_[c.output] = c.id;

@@ -246,6 +246,14 @@ void FillElements(int32_t type, std::byte* target, int64_t target_index, int64_t
 }
 
 absl::StatusOr<Ints> ReadInts(const KernelContext& context, size_t input) {
+  if (const size_t rank = context.inputs[input].shape.size(); rank != 1) {
+    return absl::InvalidArgumentError(
+        fmt::format("input {} is no vector, but of rank {}", input, rank));
+  }
+  return ReadIntsOfAnyRank(context, input);
+}
+
+absl::StatusOr<Ints> ReadIntsOfAnyRank(const KernelContext& context, size_t input) {
   const View& view = context.inputs[input];
   if (!IsIndexType(view.type)) {
     return absl::InvalidArgumentError(fmt::format("input {} has type {}, int64 or int32 needed",

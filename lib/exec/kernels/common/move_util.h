@@ -57,8 +57,11 @@ inline int64_t IndexAt(const View& view, int64_t i) {
 inline bool IsIndexType(int32_t type) {
   return type == onnx::TensorProto::INT32 || type == onnx::TensorProto::INT64;
 }
-// Returns all elements of an int32 or int64 input. InvalidArgument for other types.
+// Returns all elements of an int32 or int64 input, which has to be a vector. InvalidArgument for
+// other types and ranks.
 absl::StatusOr<Ints> ReadInts(const KernelContext& context, size_t input);
+// Does the same for operators of which ONNX Runtime takes scalars as well: Expand and Unsqueeze.
+absl::StatusOr<Ints> ReadIntsOfAnyRank(const KernelContext& context, size_t input);
 // Returns the attribute `name`, empty if absent.
 Ints IntsAttribute(const KernelContext& context, const char* name);
 // Returns the elements of `input` if it is present, else the attribute `name`. `*given` is set to

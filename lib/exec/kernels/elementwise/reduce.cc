@@ -56,7 +56,9 @@ absl::StatusOr<ReducePlan> PlanReduce(const KernelContext& context) {
   absl::InlinedVector<int64_t, 6> axes;
   if (HasInput(context, 1)) {
     const View& view = context.inputs[1];
-    if (view.type != onnx::TensorProto::INT64) return Invalid(context, "axes must be int64");
+    if (view.type != onnx::TensorProto::INT64 || view.shape.size() != 1) {
+      return Invalid(context, "axes must be a vector of int64");
+    }
     if (!context.inputs_have_data) return Unsupported(context, "axes are not known");
     axes.assign(view.as<int64_t>(), view.as<int64_t>() + view.size());
   } else if (const onnx::AttributeProto* a = FindAttribute(context, "axes")) {

@@ -90,6 +90,7 @@ FusedHeads<C> MakeHeads(const KernelContext& context, const MhaPlan& p, ScratchS
   const float scale = FloatAttribute(context, "scale", 0);
   heads.scale = scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(p.D));
   heads.causal = IntAttribute(context, "unidirectional", 0) == 1;
+  heads.last_sees_all = true;  // as in ONNX Runtime; it shows where there are more keys than P + S
   return heads;
 }
 

@@ -23,6 +23,7 @@ struct FusedHeads {
   const int64_t* past = nullptr;  // by batch entry: the slot of query 0
   double scale = 1, softcap = 0;
   bool causal = false;
+  bool last_sees_all = false;  // with `causal`, no key is hidden from the last query
   // Sliding window: a query sees at most this many keys, its own included; -1: no window.
   int64_t window = -1;
   // Added after the soft cap: [B or 1, N or 1, S, bias_keys]; null: no bias.
@@ -52,7 +53,8 @@ template <typename C>
 KeyRange VisibleSlots(const FusedHeads<C>& heads, int64_t b, int64_t s) {
   KeyRange range = {0, heads.keys[b]};
   const int64_t position = heads.past[b] + s;
-  if (heads.causal) range.end = std::min(range.end, position + 1);
+  const bool hides = heads.causal && !(heads.last_sees_all && s == heads.S - 1);
+  if (hides) range.end = std::min(range.end, position + 1);
   if (heads.window >= 0) range.begin = std::max<int64_t>(0, position + 1 - heads.window);
   if (range.begin >= range.end) range = {0, 0};
   return range;

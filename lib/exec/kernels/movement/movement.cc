@@ -287,7 +287,7 @@ Part TransposePart(const KernelContext& context, size_t) {
 
 absl::Status ExpandShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 2));
-  KV_ASSIGN_OR_RETURN(const Ints target, move::ReadInts(context, 1));
+  KV_ASSIGN_OR_RETURN(const Ints target, move::ReadIntsOfAnyRank(context, 1));
   for (const int64_t d : target) {
     if (d < 0) return InvalidInput("negative dim {}", d);
   }

@@ -44,8 +44,8 @@ bool Above(T a, T b) {
 absl::StatusOr<int64_t> TopKCount(const KernelContext& context) {
   if (context.opset < 10) return IntAttribute(context, "k", 0);
   KV_RETURN_IF_ERROR(NeedInputs(context, 2));
-  if (!move::IsIndexType(context.inputs[1].type) || context.inputs[1].size() != 1) {
-    return InvalidInput("k must be one int64");
+  if (!move::IsIndexType(context.inputs[1].type) || context.inputs[1].shape != Shape{1}) {
+    return InvalidInput("k must be a vector of one int64");
   }
   return move::IndexAt(context.inputs[1], 0);
 }

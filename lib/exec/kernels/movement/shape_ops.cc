@@ -100,9 +100,12 @@ absl::Status SqueezeShape(KernelContext& context) {
 absl::Status UnsqueezeShape(KernelContext& context) {
   KV_RETURN_IF_ERROR(NeedInputs(context, 1));
   const View& data = context.inputs[0];
-  bool given = false;
-  KV_ASSIGN_OR_RETURN(const Ints axes, move::InputOrAttribute(context, 1, "axes", &given));
-  if (!given) return InvalidInput("no axes");
+  Ints axes = move::IntsAttribute(context, "axes");
+  if (math::HasInput(context, 1)) {
+    KV_ASSIGN_OR_RETURN(axes, move::ReadIntsOfAnyRank(context, 1));
+  } else if (math::FindAttribute(context, "axes") == nullptr) {
+    return InvalidInput("no axes");
+  }
   const size_t rank = data.shape.size() + axes.size();
   Shape shape(rank, -1);
   for (const int64_t raw : axes) {

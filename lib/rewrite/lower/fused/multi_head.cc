@@ -28,6 +28,9 @@ std::string WhyNotMultiHead(Lowering& l, NodeId n) {
     return "needs queries, keys and values of rank 3, not packed";
   }
   if (l.has(n, kPastKey) != l.has(n, kPastValue)) return "needs keys and values of the past";
+  if (IntAttribute(node, "unidirectional", 0) == 1 && !l.has(n, kPastKey)) {
+    return "needs a past where it is unidirectional, since it hides no key from the last query";
+  }
   for (size_t k = kPastLength; k < l.graph().inputs(n).size(); ++k) {
     if (l.has(n, k)) return "needs no buffer that past and present share";
   }
