@@ -105,6 +105,12 @@ const ElementwiseOperator* FindElementwise(const onnx::NodeProto& node) {
   return found->is_contrib && !is_contrib ? nullptr : found;
 }
 
+bool IsComparison(std::string_view op_type) {
+  constexpr std::array<std::string_view, 5> kOps = {"Equal", "Greater", "GreaterOrEqual", "Less",
+                                                    "LessOrEqual"};
+  return std::find(kOps.begin(), kOps.end(), op_type) != kOps.end();
+}
+
 bool IsGlobalPool(const onnx::NodeProto& node) {
   return (node.domain().empty() || node.domain() == "ai.onnx") &&
          (node.op_type() == "GlobalAveragePool" || node.op_type() == "GlobalMaxPool");

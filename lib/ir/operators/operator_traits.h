@@ -33,6 +33,9 @@ absl::Span<const ElementwiseOperator> ElementwiseOperators();
 // Operators of com.microsoft that have the name of an ONNX operator count as that one.
 const ElementwiseOperator* FindElementwise(const onnx::NodeProto& node);
 
+// Returns true for Equal, Less, LessOrEqual, Greater and GreaterOrEqual.
+bool IsComparison(std::string_view op_type);
+
 // Returns true for GlobalAveragePool and GlobalMaxPool, which reduce all axes from 2 on and keep
 // them with one element.
 bool IsGlobalPool(const onnx::NodeProto& node);

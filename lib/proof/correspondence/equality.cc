@@ -78,10 +78,10 @@ bool Equality::Equal(Expr mine, Expr theirs, Expr known, const Facts& facts) {
     known = pool_.And(known, twins_->Fits());
   }
   if (!holds && twins_ != nullptr && mine != nullptr && theirs != nullptr && !TakesLong()) {
-    const Expr fits = twins_->SourceFits();
-    if (!fits->is_integer(1) && Holds(mine, theirs, pool_.And(known, fits), facts)) {
+    const Expr fitting = pool_.And(known, twins_->SourceFits());
+    if (fitting != known && Holds(mine, theirs, fitting, facts)) {
       holds = true;
-      known = pool_.And(known, fits);
+      known = fitting;
     }
   }
   Record(holds, mine, theirs, known, facts);

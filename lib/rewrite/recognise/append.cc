@@ -51,8 +51,9 @@ bool SameShape(const sym::Form& before, const sym::Form& after) {
   return true;
 }
 
-// Returns the only axis k on which e, an element of the past, is taken at another place: at x[i_k],
-// which depends on the index of that axis alone. Returns -1 if there is none, or another change.
+// Returns the only axis k along which `e`, an element of the past, is read at a place x[i_k] of a
+// vector x, and not at i_k. Returns -1 if every axis is read at its own index, if several axes are
+// read elsewhere or one at any other place, and if `e` is no element of the past.
 int ReorderedAxis(Expr e, ValueId past, const std::vector<Expr>& here) {
   if (e->kind() != Kind::kLoad || e->source() != past) return -1;
   int reordered = -1;

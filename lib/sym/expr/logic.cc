@@ -134,8 +134,8 @@ Expr Pool::Lt(Expr a, Expr b, const Facts& facts) {
 
 namespace {
 
-// Returns i == n - 1 as i > n - 2 for an index i of an axis of n elements, so that a choice by Equal
-// has the form of one by Concat. p is i - c, or -i + c. Returns null if it is anything else.
+// Returns i == n - 1 as i > n - 2 for an index i of an axis of n elements, so that a choice by
+// Equal has the form of one by Concat. p is i - c, or -i + c. Returns null if it is anything else.
 Expr AtEndOfAxis(Pool& pool, Expr p, const Facts& facts) {
   for (const Term& term : TermsOf(p)) {
     if (term.atoms.size() != 1 || term.atoms[0]->kind() != Kind::kIndex) continue;
@@ -230,8 +230,8 @@ bool ExcludesZero(Pool& pool, Expr below, Expr other) {
 bool AddConjunct(Pool& pool, std::vector<Expr>* all, Expr q) {
   for (auto it = all->begin(); it != all->end();) {
     if (*it == q) return true;
-    if (*it == pool.Not(q) || ExcludesZero(pool, *it, q) || ExcludesZero(pool, q, *it))
-      return false;
+    if (*it == pool.Not(q)) return false;
+    if (ExcludesZero(pool, *it, q) || ExcludesZero(pool, q, *it)) return false;
     if ((*it)->kind() == Kind::kLe && q->kind() == Kind::kLe) {
       const Expr x = (*it)->args()[0], y = q->args()[0];
       // x >= y everywhere, so x <= 0 implies y <= 0.
@@ -329,10 +329,6 @@ bool IsLowerBound(Expr c) {
   }
   return coefficient < 0;
 }
-
-}  // namespace
-
-namespace {
 
 bool IsSize(Expr e) {
   return e->kind() == Kind::kDim || e->kind() == Kind::kSum || e->kind() == Kind::kInteger;

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <set>
 
-#include "absl/algorithm/container.h"
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "exec/memory/budget.h"
 #include "exec/memory/small_types.h"
 #include "fmt/format.h"
+#include "ir/operators/operator_traits.h"
 #include "ir/tensor_data.h"
 #include "ir/types.h"
 #include "verify/inputs/ring_slots.h"
@@ -97,16 +96,14 @@ namespace {
 void AddCompared(const Graph& graph, std::set<int64_t>* numbers) {
   constexpr int64_t kMostElements = 4;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
-    const bool compares =
-        absl::c_any_of(std::initializer_list<const char*>{"Equal", "Less", "LessOrEqual", "Greater",
-                                                          "GreaterOrEqual"},
-                       [&](const char* op) { return graph.Is(n, op); });
+    const std::string& op_type = graph.node(n).op_type();
+    const bool compares = IsComparison(op_type) && graph.Is(n, op_type);
     for (ValueId input : compares ? graph.inputs(n) : absl::Span<const ValueId>()) {
       const TensorProto* constant = input == kNoValue ? nullptr : graph.constant(input);
       if (constant == nullptr || IsFloatType(constant->data_type())) continue;
-      int64_t elements = 1;
-      for (int64_t extent : constant->dims()) elements *= extent;
-      const auto ints = elements > kMostElements ? absl::NotFoundError("") : ReadInts(*constant);
+      const auto elements = NumElements(*constant);
+      if (!elements.ok() || *elements > kMostElements) continue;
+      const auto ints = ReadInts(*constant);
       if (ints.ok()) numbers->insert(ints->begin(), ints->end());
     }
   }

@@ -1,6 +1,7 @@
-// Compares two tensors element by element, within the bound that the oracle computed for the
-// element or, where there is none, within a bound that is fixed before the run. A computed bound is
-// at least some units in the last place of the element, so that constants may be folded.
+// Compares two tensors element by element, within the bound that the oracle computed for each
+// element. An element without a computed bound is compared within a bound that is fixed before the
+// run. A computed bound is at least some units in the last place of its element, so that constants
+// may be folded.
 //
 // The fixed bound of a float tensor is eps(type) * c * sqrt(n) * max|reference|, where n is the
 // number of nodes of the graph: the rounding errors of n operators with a gain of about one add up

@@ -1,7 +1,6 @@
 #include "verify/steps/decisions.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -11,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "base/status.h"
 #include "ir/operators/operator_changes.h"
+#include "ir/operators/operator_traits.h"
 #include "ir/types.h"
 #include "proof/graphs/value_types.h"
 #include "verify/mutants/mutant_maker.h"
@@ -24,11 +24,9 @@ using onnx::TensorProto;
 // The first opset with GatherElements.
 constexpr int64_t kLeastOpset = 11;
 
-bool IsComparison(const Graph& graph, NodeId n) {
-  constexpr std::array<std::string_view, 5> kOps = {"Equal", "Greater", "GreaterOrEqual", "Less",
-                                                    "LessOrEqual"};
+bool IsOnnxComparison(const Graph& graph, NodeId n) {
   const onnx::NodeProto& node = graph.node(n);
-  return node.domain().empty() && std::find(kOps.begin(), kOps.end(), node.op_type()) != kOps.end();
+  return node.domain().empty() && IsComparison(node.op_type());
 }
 
 bool IsProduct(const onnx::NodeProto& node) {
@@ -57,7 +55,7 @@ std::vector<bool> BehindProducts(const Graph& graph) {
 ValueId DecisionOf(const Graph& graph, NodeId n) {
   const auto outputs = graph.outputs(n);
   if (graph.Is(n, "TopK")) return outputs.size() > 1 ? outputs[1] : kNoValue;
-  const bool decides = graph.Is(n, "ArgMax") || graph.Is(n, "ArgMin") || IsComparison(graph, n);
+  const bool decides = graph.Is(n, "ArgMax") || graph.Is(n, "ArgMin") || IsOnnxComparison(graph, n);
   return decides ? outputs[0] : kNoValue;
 }
 
@@ -124,7 +122,7 @@ Decisions::Decisions(const Graph& before, const Graph& after) {
   for (NodeId n = 0; n < after.num_nodes(); ++n) {
     const ValueId mine = DecisionOf(after, n);
     if (mine == kNoValue || !behind[static_cast<size_t>(mine)]) continue;
-    const bool compares = IsComparison(after, n);
+    const bool compares = IsOnnxComparison(after, n);
     if (compares && !IsFloatType(TypesOf(after, {after.inputs(n)[0]})[0].elem_type)) continue;
     const ValueId theirs = before.Find(after.name(mine));
     const NodeId other = theirs == kNoValue ? kNoNode : before.producer(theirs);

@@ -69,6 +69,9 @@ class Planner {
   // Returns why a plan with another number of sequences is left out.
   std::string OnlyBatch() const;
 
+  // Returns why no plan has padding tokens that the mask hides; empty if plans may have them.
+  std::string WhyNoHiddenPads() const;
+
   // Defined in plans_usual.cc: prompts, decoding, ragged batches and padding.
 
   // All sequences have the same length.

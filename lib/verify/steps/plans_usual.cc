@@ -140,11 +140,17 @@ void Planner::ShortSteps() {
   plans_.push_back(std::move(plan));
 }
 
+std::string Planner::WhyNoHiddenPads() const {
+  if (!l_.pads) return kRuledOut;
+  if (!l_.mask) return "no mask input";
+  return l_.shows_a_key ? "" : kHidesAll;
+}
+
 void Planner::LeftPads() {
   Plan plan = Named("left pads", "the mask hides what it hid");
-  if (!l_.pads) return Skip(std::move(plan), kRuledOut);
-  if (!l_.mask) return Skip(std::move(plan), "no mask input");
-  if (!l_.shows_a_key) return Skip(std::move(plan), kHidesAll);
+  if (std::string why = WhyNoHiddenPads(); !why.empty()) {
+    return Skip(std::move(plan), std::move(why));
+  }
   std::vector<int64_t> past(l_.batch.value_or(2), 0);
   for (int64_t length : Taken({5, 1, 3})) {
     if (past[0] + length > l_.capacity) return Skip(std::move(plan), "the capacity is too small");
@@ -157,9 +163,9 @@ void Planner::LeftPads() {
 
 void Planner::RaggedPrompt() {
   Plan plan = Named("ragged prompt", "pads between a prompt and its answer, hidden by the mask");
-  if (!l_.pads) return Skip(std::move(plan), kRuledOut);
-  if (!l_.mask) return Skip(std::move(plan), "no mask input");
-  if (!l_.shows_a_key) return Skip(std::move(plan), kHidesAll);
+  if (std::string why = WhyNoHiddenPads(); !why.empty()) {
+    return Skip(std::move(plan), std::move(why));
+  }
   if (l_.tokens || !l_.prefill) return Skip(std::move(plan), "no prompt of several tokens");
   if (!l_.causal) return Skip(std::move(plan), "tokens see later ones");
   constexpr int64_t kLongest = 5;

@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "ir/graph.h"
+#include "ir/operators/operator_traits.h"
 
 namespace kvlift {
 namespace {
@@ -25,10 +26,6 @@ constexpr int64_t kMostElements = 4;
 
 bool IsOneOf(std::string_view op, std::initializer_list<std::string_view> ops) {
   return std::find(ops.begin(), ops.end(), op) != ops.end();
-}
-
-bool IsComparison(std::string_view op) {
-  return IsOneOf(op, {"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"});
 }
 
 // Whether the numbers of an operand are bounds, lengths or parts of predicates. Axes, shapes and
