@@ -216,7 +216,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Export the decoder with past on its own, without merging."},
     {"KV208", "fixed-chunk", "a step writes a fixed number of rows, more than one",
      "A prompt is seldom a multiple of it, and a step of one token would write pads behind it.",
-     "Export with a symbolic number of tokens, or with one."},
+     "Export with a symbolic number of tokens, or with one; --step-length fixed converts graphs "
+     "whose host feeds whole steps only."},
     {"KV209", "rows-per-token", "a step writes more or fewer rows than it has tokens",
      "A host counts tokens; the write index would not follow.", "Check what is appended."},
     {"KV210", "attention-shape", "an attention has a form that Attention-24 cannot take over",

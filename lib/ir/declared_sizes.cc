@@ -95,6 +95,35 @@ void DeclareSizes(absl::Span<const NamedSize> sizes, onnx::GraphProto* graph) {
   }
 }
 
+std::shared_ptr<const onnx::ModelProto> WithNamesApart(
+    std::shared_ptr<const onnx::ModelProto> model, const NamesOfSizes& names,
+    const absl::flat_hash_set<std::string>& keep) {
+  struct Copy {
+    std::shared_ptr<const onnx::ModelProto> original;
+    onnx::ModelProto proto;
+  };
+  auto apart = std::make_shared<Copy>();
+  apart->proto = *model;
+  apart->original = std::move(model);
+  const std::vector<std::string> texts = TextsIn(apart->proto.graph());
+  absl::flat_hash_set<std::string> taken(texts.begin(), texts.end());
+  for (onnx::ValueInfoProto& input : *apart->proto.mutable_graph()->mutable_input()) {
+    if (!input.type().tensor_type().has_shape() || keep.contains(input.name())) continue;
+    auto* shape = input.mutable_type()->mutable_tensor_type()->mutable_shape();
+    for (int k = 0; k < shape->dim_size(); ++k) {
+      auto* dim = shape->mutable_dim(k);
+      if (!names.contains(dim->dim_param())) continue;
+      std::string name = fmt::format("{}_of_{}_{}", dim->dim_param(), input.name(), k);
+      for (char& c : name) {
+        if (std::string_view(kOperators).find(c) != std::string_view::npos) c = '_';
+      }
+      while (!taken.insert(name).second) name += '_';
+      dim->set_dim_param(name);
+    }
+  }
+  return {apart, &apart->proto};
+}
+
 std::shared_ptr<onnx::ModelProto> WithSizes(const onnx::ModelProto& model,
                                             absl::Span<const NamedSize> sizes) {
   auto declared = std::make_shared<onnx::ModelProto>(model);

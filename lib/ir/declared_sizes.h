@@ -43,4 +43,12 @@ void DeclareSizes(absl::Span<const NamedSize> sizes, onnx::GraphProto* graph);
 std::shared_ptr<onnx::ModelProto> WithSizes(const onnx::ModelProto& model,
                                             absl::Span<const NamedSize> sizes);
 
+// Returns a copy of the model in which every axis of an input that declares one of the names has a
+// name of its own, apart from the axes of the inputs `keep`. Expressions stay as they are. Models
+// compute the same under all names, which are comments to runtimes. The copy holds the model, which
+// owns what its spans point to.
+std::shared_ptr<const onnx::ModelProto> WithNamesApart(
+    std::shared_ptr<const onnx::ModelProto> model, const NamesOfSizes& names,
+    const absl::flat_hash_set<std::string>& keep);
+
 }  // namespace kvlift

@@ -140,6 +140,8 @@ class Pipeline {
   // Checks and proves what the first steps made.
   absl::StatusOr<ProvedConversion> RunFrom(Conversion conversion) {
     if (!conversion.model) return Without(std::move(conversion));
+    // The source may have been read with other names of axes than it declares.
+    source_.proto = conversion.source;
     result_.conversion = std::move(conversion);
     std::jthread hashing;
     if (source_.digest != nullptr) hashing = ComputeBeside(*source_.digest);
@@ -301,7 +303,7 @@ class Pipeline {
     if (manifest.quantization && result_.tests) TakeErrors(result_.tests->outputs, &manifest);
   }
 
-  const Model& source_;
+  Model source_;
   const ProvingOptions& proving_;
   const StepTrace& trace_;
   ProvedConversion result_;

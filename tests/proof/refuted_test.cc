@@ -29,6 +29,45 @@ TEST(Refuted, NoNumberThatMayBeIgnored) {
   EXPECT_EQ(status("y = Mul (y0, bound)", "-1", "-2"), FactStatus::kRefuted);
 }
 
+// Two numbers that differ may cancel each other, and a step function may hide that one does.
+TEST(Refuted, NoNumberWhoseChangeMayEndOnTheWay) {
+  const auto status = [](const std::string& end, const std::string& before,
+                         const std::string& after) {
+    const Proof proof =
+        ProofOfPair(kCase,
+                    {{kLastOfSource, "y0 = Reshape(context4, y_shape)\n" + end},
+                     {kConstantsOfSource, std::string(kConstantsOfSource) + before}},
+                    {{kLast, "y0 = Reshape (context4, y_shape)\n" + end},
+                     {kConstants, std::string(kConstants) + after}});
+    for (const ProofFact& fact : proof.facts) {
+      if (fact.about == "y" && fact.text.starts_with("outside")) return fact.status;
+    }
+    return FactStatus::kProved;
+  };
+  const auto two = [](const std::string& x, const std::string& z) {
+    return " float first = {" + x + "}, float second = {" + z + "},";
+  };
+  const std::string between = "a = Mul (y0, first)\nb = Tanh (a)\ny = Mul (b, second)";
+  EXPECT_EQ(status(between, two("2", "0.5"), two("2", "0.5")), FactStatus::kGiven);
+  EXPECT_EQ(status(between, two("2", "0.5"), two("4", "0.25")), FactStatus::kOpen);
+  EXPECT_EQ(status(between, two("2", "0.5"), two("4", "0.5")), FactStatus::kRefuted);
+  EXPECT_EQ(status(between, two("2", "0.5"), two("2", "0.25")), FactStatus::kRefuted);
+  const std::string steps = "a = Mul (y0, first)\nb = Floor (a)\ny = Mul (b, second)";
+  EXPECT_EQ(status(steps, two("2", "0.5"), two("2.1", "0.5")), FactStatus::kOpen);
+  EXPECT_EQ(status("a = Mul (y0, first)\nb = Floor (a)\nc = Mul (b, second)\ny = Add (a, c)",
+                   two("2", "0.5"), two("2.1", "0.5")),
+            FactStatus::kRefuted);
+  const std::string row = "r = Gather (table, chosen)\ny = Mul (y0, r)";
+  // The proof reads no tables of this size.
+  const auto table = [](const std::string& last) {
+    std::string numbers;
+    for (int k = 0; k < 5000; ++k) numbers += "1, ";
+    return " float[5001] table = {" + numbers + last + "}, int64 chosen = {1},";
+  };
+  EXPECT_EQ(status(row, table("3"), table("3")), FactStatus::kGiven);
+  EXPECT_EQ(status(row, table("3"), table("4")), FactStatus::kOpen);
+}
+
 // An axis of one element makes no difference to a maximum.
 TEST(Refuted, NoReductionOverOneElement) {
   const auto status = [](const std::string& axes) {

@@ -120,6 +120,8 @@ absl::Status ReadOptions(const Entries& entries, ConvertOptions* options) {
       entries, "rotary", {{"keep", Rotary::kKeep}, {"fused", Rotary::kFused}}, &options->rotary));
   KV_RETURN_IF_ERROR(
       Choose<Rounding>(entries, "rounding", {{"free", Rounding::kFree}}, &options->rounding));
+  KV_RETURN_IF_ERROR(Choose<StepLength>(entries, "step_length", {{"fixed", StepLength::kFixed}},
+                                        &options->step_length));
   if (const auto it = entries.find("window"); it != entries.end()) {
     options->window = WindowForm::kCircular;
     if (it->second != "circular") options->window_capacity = std::stoll(it->second);
@@ -199,10 +201,10 @@ absl::StatusOr<TextCase> ParseCase(const std::string& path, const std::string& t
       Entries entries,
       ReadEntries(
           sections["case"],
-          {"rule",          "base",     "only",          "skip",     "target",  "max_seq_len",
-           "control",       "mask",     "read",          "padding",  "mode",    "layout",
-           "cache_tensors", "io_names", "rotary",        "rounding", "window",  "quantize_cache",
-           "sees",          "uniform",  "preconditions", "form",     "unproved"}));
+          {"rule",          "base",     "only",    "skip",          "target", "max_seq_len",
+           "control",       "mask",     "read",    "padding",       "mode",   "layout",
+           "cache_tensors", "io_names", "rotary",  "rounding",      "window", "quantize_cache",
+           "step_length",   "sees",     "uniform", "preconditions", "form",   "unproved"}));
   TextCase c;
   c.path = path;
   c.name = std::filesystem::path(path).stem().string();

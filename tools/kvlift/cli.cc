@@ -179,6 +179,10 @@ struct Program {
     c->add_option("--rounding", f.rounding, "What would show by more than a last bit (KV248)")
         ->check(OneOf({"keep", "free"}))
         ->group(kOperatorsGroup);
+    c->add_option("--step-length", f.step_length,
+                  "Steps of any number of tokens or one, or of a fixed number, too (KV208)")
+        ->check(OneOf({"any", "fixed"}))
+        ->group(kOperatorsGroup);
     c->add_option("--mode", f.mode, "Caches that wrap around, too")
         ->check(OneOf({"linear", "circular"}));
     c->add_option("--window", f.window,

@@ -305,6 +305,7 @@ void BindFlags(nb::module_& m) {
       .def_rw("mode", &ConvertFlags::mode)
       .def_rw("rotary", &ConvertFlags::rotary)
       .def_rw("rounding", &ConvertFlags::rounding)
+      .def_rw("step_length", &ConvertFlags::step_length)
       .def_rw("window", &ConvertFlags::window)
       .def_rw("cache_tensors", &ConvertFlags::cache_tensors)
       .def_rw("quantize_cache", &ConvertFlags::quantize_cache)

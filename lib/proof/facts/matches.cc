@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "fmt/format.h"
 #include "ir/types.h"
+#include "proof/facts/hidden_differences.h"
 #include "proof/lemmas/joint/quotient.h"
 #include "proof/lemmas/joint/rotation_fused.h"
 #include "proof/lemmas/names.h"
@@ -157,19 +159,23 @@ void Matches::SetTwins(NodeId mine, NodeId theirs, Sameness same, const Grounds&
 
 Matches::Difference Matches::FirstUnlike(ValueId output) const {
   absl::flat_hash_set<ValueId> seen;
+  absl::flat_hash_set<NodeId> unlike;
   std::vector<ValueId> open = {output};
-  NodeId first = kNoNode;
   while (!open.empty()) {
     const ValueId value = open.back();
     open.pop_back();
     const NodeId n = value == kNoValue ? kNoNode : graph_.producer(value);
     if (n == kNoNode || !pair_.IsInAfter(n) || !seen.insert(value).second) continue;
-    if (unlike_.contains(n) && (first == kNoNode || n < first)) first = n;
+    if (unlike_.contains(n)) unlike.insert(n);
     for (ValueId input : graph_.inputs(n)) open.push_back(input);
   }
-  if (first == kNoNode) return {"some operator, or what it reads, is another one", false};
+  if (unlike.empty()) return {"some operator, or what it reads, is another one", false};
+  const NodeId first = *absl::c_min_element(unlike);
   const Difference& why = unlike_.at(first);
-  return {fmt::format("{} {}", pair_.NameOf(graph_.outputs(first)[0]), why.text), why.refuted};
+  // Several differences may cancel each other.
+  const bool refuted =
+      why.refuted && unlike.size() == 1 && NodesThatShowIn(pair_, output).contains(first);
+  return {fmt::format("{} {}", pair_.NameOf(graph_.outputs(first)[0]), why.text), refuted};
 }
 
 }  // namespace kvlift

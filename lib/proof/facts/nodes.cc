@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "ir/operators/operator_traits.h"
+#include "proof/facts/hidden_differences.h"
 #include "proof/facts/operands.h"
 #include "sym/forms/keeps_value.h"
 
@@ -13,19 +14,6 @@ namespace kvlift {
 
 using sym::Expr;
 using sym::Facts;
-
-namespace {
-
-// Returns true for operators that may hand on none of an operand's numbers, whatever is fed: a
-// bound that is never reached, or the other branch of a condition that is always true.
-bool MayIgnoreOperands(const std::string& op) {
-  static const auto& kNames = *new absl::flat_hash_set<std::string_view>{
-      "Max",   "Min", "Clip", "Where", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
-      "Equal", "Mod", "And",  "Or",    "Pad",     "Compress"};
-  return kNames.contains(op);
-}
-
-}  // namespace
 
 Sameness Nodes::Compare(ValueId after, ValueId before) {
   if (after == before) return Sameness::kWhole;
@@ -219,7 +207,8 @@ Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<S
     const bool shape = k == 1 && (graph_.Is(theirs, "Reshape") || graph_.Is(theirs, "Squeeze") ||
                                   graph_.Is(theirs, "Unsqueeze"));
     other.refuted = other.why_not.empty() && !shape && constants &&
-                    !MayIgnoreOperands(graph_.node(theirs).op_type());
+                    !MayHideNumbers(graph_.node(theirs)) &&
+                    !(k == 0 && MayLeaveRowsUnread(pair_, theirs));
     if (other.why_not.empty()) other.why_not = std::move(why);
   }
   return other;

@@ -305,7 +305,8 @@ class Prover {
       facts_.Add(output.name, text, "");
     } else if (same == Sameness::kInCommon && !grounds.doubted) {
       facts_.Add(output.name, text, "it is not shown to have the source's extents");
-    } else if (const auto first = matches_.FirstUnlike(mine); first.refuted) {
+    } else if (const auto first = matches_.FirstUnlike(mine);
+               first.refuted && same == Sameness::kWhole) {
       facts_.AddRefuted(output.name, text, first.text);
     } else {
       facts_.Add(output.name, text, first.text);

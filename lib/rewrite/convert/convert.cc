@@ -20,6 +20,7 @@
 #include "rewrite/judge/make_plan.h"
 #include "rewrite/lower/key_value_cache.h"
 #include "rewrite/recognise/analysis.h"
+#include "rewrite/recognise/reused_names.h"
 
 namespace kvlift {
 namespace {
@@ -114,6 +115,13 @@ absl::Status PreferLayersApart(RuleTable rules, const ConvertOptions& options, A
   return absl::OkStatus();
 }
 
+// Analyses a model whose axes have names of their own where the declared ones are reused.
+absl::StatusOr<Analysis> AnalyseNamed(Model model, RuleTable rules) {
+  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
+  KV_RETURN_IF_ERROR(TakeReusedNamesApart(rules, {}, UnreadMasks::kDrop, &model, &a));
+  return a;
+}
+
 Inspection ReportFor(const Model& model, Analysis& a) {
   Inspection inspection = Report(a);
   inspection.nodes = model.proto->graph().node_size();
@@ -124,7 +132,7 @@ Inspection ReportFor(const Model& model, Analysis& a) {
 }  // namespace
 
 absl::StatusOr<Inspection> Inspect(const Model& model, RuleTable rules) {
-  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
+  KV_ASSIGN_OR_RETURN(Analysis a, AnalyseNamed(model, rules));
   if (!a.not_raised) KV_RETURN_IF_ERROR(PreferLayersApart(rules, ConvertOptions(), &a));
   Inspection inspection = ReportFor(model, a);
   // A plan finds what the rules do not: other readers, and positions that cannot be derived.
@@ -198,8 +206,9 @@ Conversion Settled(const Analysis& a, Conversion result) {
   return result;
 }
 
-absl::StatusOr<Conversion> ConvertLowered(const Model& model, const ConvertOptions& options,
-                                          RuleTable rules, const StepTrace& trace, Analysis& a) {
+absl::StatusOr<Conversion> ConvertLowered(Model model, const ConvertOptions& options,
+                                          RuleTable rules, const StepTrace& trace,
+                                          UnreadMasks unread, Analysis& a) {
   Conversion result;
   result.source = model.proto;
   result.status = ConvertStatus::kRefused;
@@ -209,6 +218,8 @@ absl::StatusOr<Conversion> ConvertLowered(const Model& model, const ConvertOptio
     return a.not_raised ? std::move(result) : Stopped(std::move(result));
   }
   KV_RETURN_IF_ERROR(Recognise(rules, options, &a));
+  KV_RETURN_IF_ERROR(TakeReusedNamesApart(rules, options, unread, &model, &a));
+  result.source = model.proto;
   KV_RETURN_IF_ERROR(PreferLayersApart(rules, options, &a));
   result.inspection = ReportFor(model, a);
   KV_RETURN_IF_ERROR(trace.Take([&] { return DescribeRecognised(a, result.inspection); }));
@@ -272,8 +283,9 @@ absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& opt
   KV_RETURN_IF_ERROR(CheckNames(model.proto->graph()));
   KV_RETURN_IF_ERROR(CheckContents(*model.proto));
   const bool derived = ResolvedOptions(options).control == Control::kDerived;
-  KV_ASSIGN_OR_RETURN(Analysis a, Lower(model, derived ? UnreadMasks::kKeep : UnreadMasks::kDrop));
-  KV_ASSIGN_OR_RETURN(Conversion result, ConvertLowered(model, options, rules, trace, a));
+  const UnreadMasks unread = derived ? UnreadMasks::kKeep : UnreadMasks::kDrop;
+  KV_ASSIGN_OR_RETURN(Analysis a, Lower(model, unread));
+  KV_ASSIGN_OR_RETURN(Conversion result, ConvertLowered(model, options, rules, trace, unread, a));
   NameSource(a.normalised, &result.inspection);
   return result;
 }
@@ -318,7 +330,7 @@ bool StandsFor(const Analysis& a, NodeId node, const std::string& source) {
 
 absl::StatusOr<std::vector<std::string>> ExplainNode(const Model& model, const std::string& node,
                                                      RuleTable rules) {
-  KV_ASSIGN_OR_RETURN(Analysis a, Analyse(model, rules));
+  KV_ASSIGN_OR_RETURN(Analysis a, AnalyseNamed(model, rules));
   std::vector<std::string> lines;
   for (NodeId n = 0; n < a.graph->num_nodes(); ++n) {
     if (a.graph->NodeName(n) == node) Explain(a, n, rules, &lines);

@@ -17,29 +17,32 @@ namespace {
 
 using sym::Kind;
 
-// Refuses steps of a fixed number of rows above 1: shorter steps, and prompts of different lengths,
-// would have to write padding tokens.
-std::optional<Finding> FixedChunk(const Analysis& a, const CacheUpdate& update) {
+// Refuses steps of a fixed number of rows above 1 unless the options take them: shorter steps, and
+// prompts of different lengths, have to write padding tokens.
+std::optional<Finding> FixedChunk(const Analysis& a, const CacheUpdate& update,
+                                  const ConvertOptions& options) {
+  if (options.step_length == StepLength::kFixed) return std::nullopt;
   if (update.new_length->kind() != Kind::kInteger || update.new_length->value() <= 1) {
     return std::nullopt;
   }
   return MakeFinding("KV208",
                      fmt::format("needs steps of any number of tokens, or of one, found steps that "
-                                 "write {} rows into {}",
+                                 "write {} rows into {} (--step-length fixed takes them)",
                                  update.new_length->value(), a.graph->name(update.pair.past)),
                      *a.graph, {update.node}, {update.pair.past, update.pair.present});
 }
 
-// Returns why the rows of a match cannot be written in this mode; nullopt if they can.
-std::optional<Finding> NotInMode(const Analysis& a, const CacheUpdate& update, WriteMode mode) {
+// Returns why the rows of a match cannot be written as the options ask; nullopt if they can.
+std::optional<Finding> WhyNotWritten(const Analysis& a, const CacheUpdate& update,
+                                     const ConvertOptions& options) {
   using Reason = std::optional<Finding>;
   const auto needs_circular = [&](const char* code, const std::string& text) -> Reason {
-    if (mode == WriteMode::kCircular) return FixedChunk(a, update);
+    if (options.mode == WriteMode::kCircular) return FixedChunk(a, update, options);
     return MakeFinding(code, text, *a.graph, {update.node},
                        {update.pair.past, update.pair.present});
   };
   return std::visit(
-      Overloaded{[&](const auto&) { return FixedChunk(a, update); },
+      Overloaded{[&](const auto&) { return FixedChunk(a, update, options); },
                  [&](const WriteAround& write) {
                    return needs_circular(
                        "KV227", fmt::format("needs --mode circular, found slots (s + {}) mod the "
@@ -111,7 +114,7 @@ void MatchCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches w
       if (rule->cache == nullptr) continue;
       auto result = rule->cache(*a.forms, pair);
       if (result.match) {
-        if (auto reason = NotInMode(a, *result.match, options.mode)) {
+        if (auto reason = WhyNotWritten(a, *result.match, options)) {
           cache.reason = StayReason::Refused(*std::move(reason));
           break;
         }

@@ -49,6 +49,9 @@ enum class CacheTensors { kPerLayer, kPacked };
 // results by more than the last bit (KV248): their result is quantised by its range, or their
 // caches of float32 hold half-precision numbers.
 enum class Rounding { kKeep, kFree };
+// Of how many new tokens the steps of a source may be: of any number or of one (kAny), or also of a
+// fixed number above 1 (kFixed), as in prefill graphs of static shapes (KV208).
+enum class StepLength { kAny, kFixed };
 // Whether caches whose rows wrap around or shift are converted, by TensorScatter's circular mode.
 enum class WriteMode { kLinear, kCircular };
 // For caches of which attention reads a sliding window: a buffer for all tokens, or a ring buffer
@@ -81,6 +84,7 @@ struct ConvertOptions {
   IoNames io_names = IoNames::kKeep;
   Rotary rotary = Rotary::kAuto;
   Rounding rounding = Rounding::kKeep;
+  StepLength step_length = StepLength::kAny;
   std::optional<CacheQuantization> quantize_cache;  // absent: caches are not quantised
   // Shell patterns (fnmatch) of the caches to convert and to leave, by the name of past or present.
   // Empty `only`: all caches.

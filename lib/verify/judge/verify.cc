@@ -11,6 +11,7 @@
 #include "proof/prove/prove_conversion.h"
 #include "verify/inputs/adapted_layouts.h"
 #include "verify/inputs/added_sequences.h"
+#include "verify/inputs/reused_axis_names.h"
 #include "verify/judge/by_layer.h"
 #include "verify/judge/judge_pair.h"
 #include "verify/judge/verify_quantized.h"
@@ -168,10 +169,9 @@ absl::StatusOr<VerifyReport> VerifyModels(const Model& before, const Model& afte
   return report;
 }
 
-}  // namespace
-
-absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
-                                    const Manifest& relation, const VerifyOptions& options) {
+// Judges two models whose inputs call axes alike that have one size in every step.
+absl::StatusOr<VerifyReport> VerifyNamed(const Model& before, const Model& after,
+                                         const Manifest& relation, const VerifyOptions& options) {
   const DeclaredSizes sizes(*before.proto, *after.proto);
   if (const absl::Status valid = WhyRefused(*after.proto);
       !valid.ok() && WhyRefused(*before.proto).ok()) {
@@ -199,9 +199,28 @@ absl::StatusOr<VerifyReport> Verify(const Model& before, const Model& after,
   return CannotBeJudged("KV402", status);
 }
 
-absl::StatusOr<VerifyReport> RecordPlans(const Model& before, const Model& after,
+}  // namespace
+
+absl::StatusOr<VerifyReport> Verify(const Model& source, const Model& result,
+                                    const Manifest& relation, const VerifyOptions& options) {
+  const Model before = WithPastsApart(source, relation, PairSide::kSource);
+  const Model after = WithPastsApart(result, relation, PairSide::kResult);
+  KV_ASSIGN_OR_RETURN(VerifyReport report, VerifyNamed(before, after, relation, options));
+  if (report.verdict != VerdictKind::kInconclusive || !report.plans.empty()) return report;
+  // Steps may fail since other inputs call axes alike that differ in size.
+  const Model source_apart = WithAllNamesApart(before, relation, PairSide::kSource);
+  const Model result_apart = WithAllNamesApart(after, relation, PairSide::kResult);
+  if (source_apart.proto == before.proto && result_apart.proto == after.proto) return report;
+  KV_ASSIGN_OR_RETURN(VerifyReport apart,
+                      VerifyNamed(source_apart, result_apart, relation, options));
+  return apart.plans.empty() ? report : apart;
+}
+
+absl::StatusOr<VerifyReport> RecordPlans(const Model& source_given, const Model& result_given,
                                          const Manifest& relation, const VerifyOptions& options,
                                          Recorder* recorder) {
+  const Model before = WithPastsApart(source_given, relation, PairSide::kSource);
+  const Model after = WithPastsApart(result_given, relation, PairSide::kResult);
   const DeclaredSizes sizes(*before.proto, *after.proto);
   VerifyOptions plans = options;
   plans.controls = false;

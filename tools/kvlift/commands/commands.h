@@ -29,6 +29,7 @@ struct ConvertFlags {
   std::string target = "spec", control = "auto", mask = "auto", read = "auto", padding = "auto";
   std::string io_names = "keep", layout = "keep", mode = "linear", external = "auto";
   std::string rotary = "auto", cache_tensors = "per-layer", rounding = "keep";
+  std::string step_length = "any";
   std::string window = "full";
   std::string quantize_cache;  // "", "int8:32", "int8:channel", "fp8"
   std::string accept = "tested";

@@ -133,6 +133,9 @@ absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& f) {
       {{"auto", Rotary::kAuto}, {"keep", Rotary::kKeep}, {"fused", Rotary::kFused}}, &o.rotary));
   KV_RETURN_IF_ERROR(Read("--rounding", f.rounding,
                           {{"keep", Rounding::kKeep}, {"free", Rounding::kFree}}, &o.rounding));
+  KV_RETURN_IF_ERROR(Read("--step-length", f.step_length,
+                          {{"any", StepLength::kAny}, {"fixed", StepLength::kFixed}},
+                          &o.step_length));
   KV_RETURN_IF_ERROR(Read("--mode", f.mode,
                           {{"linear", WriteMode::kLinear}, {"circular", WriteMode::kCircular}},
                           &o.mode));

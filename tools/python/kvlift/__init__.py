@@ -209,11 +209,11 @@ def caches(model: ModelLike) -> List[Dict[str, Any]]:
 def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int] = None,
             control: str = "auto", mask: str = "auto", read: str = "auto", padding: str = "auto",
             io_names: str = "keep", layout: str = "keep", mode: str = "linear",
-            rotary: str = "auto", rounding: str = "keep", window: str = "full",
-            cache_tensors: str = "per-layer", quantize_cache: str = "", freeze: str = "",
-            accept: str = "tested",
-            tree_mask: bool = False, only: Union[str, Sequence[str]] = (),
-            skip: Union[str, Sequence[str]] = (), allow_partial: bool = False, stop_after: str = "",
+            rotary: str = "auto", rounding: str = "keep", step_length: str = "any",
+            window: str = "full", cache_tensors: str = "per-layer", quantize_cache: str = "",
+            freeze: str = "", accept: str = "tested", tree_mask: bool = False,
+            only: Union[str, Sequence[str]] = (), skip: Union[str, Sequence[str]] = (),
+            allow_partial: bool = False, stop_after: str = "",
             dump_dir: Union[str, "os.PathLike[str]", None] = None) -> Conversion:
     """Rewrites the caches and proves the result; nothing is written but into `dump_dir`.
 
@@ -236,7 +236,7 @@ def convert(model: ModelLike, *, target: str = "spec", max_seq_len: Optional[int
     flags.window, flags.accept = window, accept
     flags.rotary, flags.quantize_cache, flags.tree_mask = rotary, quantize_cache, tree_mask
     flags.cache_tensors, flags.rounding, flags.freeze = cache_tensors, rounding, freeze
-    flags.stop_after = stop_after
+    flags.step_length, flags.stop_after = step_length, stop_after
     if dump_dir is not None:
         flags.set_dump_dir(_path_bytes(dump_dir))
     flags.only, flags.skip = _patterns(only), _patterns(skip)

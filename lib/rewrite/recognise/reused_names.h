@@ -1,0 +1,23 @@
+// Exporters give axes names (dim_param) by hand, and some give one name to axes of different sizes:
+// "sequence" for the new tokens, for the past and for both together. Runtimes do not compare such
+// names; read as equal sizes they would make the past as long as the new tokens.
+#pragma once
+
+#include "absl/status/status.h"
+#include "onnxio/model/model.h"
+#include "rewrite/recognise/analysis.h"
+#include "rewrite/types/normalised.h"
+#include "rewrite/types/options.h"
+#include "rewrite/types/rule.h"
+
+namespace kvlift {
+
+// Looks for such names in a model that was lowered and recognised: names of the rows of a past that
+// name the new tokens as well, names that fit no step with tokens, and, where something is not
+// recognised, names without which more of it is. If there are some, gives their axes names of their
+// own in `model`, which becomes a copy, and runs both steps again. Errors: those of Lower and
+// Recognise.
+absl::Status TakeReusedNamesApart(RuleTable rules, const ConvertOptions& options,
+                                  UnreadMasks unread, Model* model, Analysis* analysis);
+
+}  // namespace kvlift

@@ -1,0 +1,119 @@
+#include "verify/inputs/reused_axis_names.h"
+
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "ir/declared_sizes.h"
+#include "ir/types.h"
+
+namespace kvlift {
+
+namespace {
+
+using Axes = absl::flat_hash_map<std::string, int>;
+
+// Returns the name that an input declares for an axis; empty if it declares none.
+std::string NameOf(const onnx::ValueInfoProto& input, int axis) {
+  const auto& dims = input.type().tensor_type().shape().dim();
+  return axis >= 0 && axis < dims.size() ? dims[axis].dim_param() : "";
+}
+
+int RankOf(const onnx::ValueInfoProto& input) {
+  return input.type().tensor_type().shape().dim_size();
+}
+
+// Returns true for integers, such as tokens, positions and masks, and for rows of embeddings. A
+// host may well feed a number for each row of the past.
+bool MayCountTokens(const onnx::ValueInfoProto& input) {
+  return !IsFloatType(input.type().tensor_type().elem_type()) || RankOf(input) >= 3;
+}
+
+// Returns the sequence axes of the pasts that grow in a model.
+Axes RowsOfPasts(const Manifest& relation, PairSide side) {
+  Axes axes;
+  for (const ManifestCache& cache : relation.caches) {
+    const bool source = side == PairSide::kSource;
+    if (!(source ? cache.source.growing : cache.grows)) continue;
+    axes[source ? cache.source.input : cache.input] =
+        static_cast<int>(source ? cache.source.axis : cache.axis);
+  }
+  return axes;
+}
+
+// Returns the axes of the source's inputs that have an element for each row of the keys.
+Axes ColumnsOfMasks(const Manifest& relation, PairSide side) {
+  Axes axes;
+  for (const ManifestInput& input : relation.inputs) {
+    const PaddedInput* padded = AsPadded(input);
+    if (padded == nullptr || side == PairSide::kResult) continue;
+    axes[NameInSource(input)] = static_cast<int>(padded->axis);
+  }
+  return axes;
+}
+
+// Returns a copy of the model with the names apart; the model itself if none is reused.
+Model WithApart(const Model& model, const NamesOfSizes& reused,
+                const absl::flat_hash_set<std::string>& keep) {
+  Model apart = model;
+  if (!reused.empty()) apart.proto = WithNamesApart(model.proto, reused, keep);
+  return apart;
+}
+
+}  // namespace
+
+Model WithPastsApart(const Model& model, const Manifest& relation, PairSide side) {
+  const Axes pasts = RowsOfPasts(relation, side), masks = ColumnsOfMasks(relation, side);
+  NamesOfSizes of_rows, of_columns, reused;
+  NamesOfSizes of_pasts, of_others, behind;  // other axes; those behind the first of all others
+  absl::flat_hash_set<std::string> keep;
+  for (const onnx::ValueInfoProto& input : model.proto->graph().input()) {
+    const auto past = pasts.find(input.name()), mask = masks.find(input.name());
+    if (past != pasts.end()) keep.insert(input.name());
+    for (int k = 0; k < RankOf(input); ++k) {
+      const std::string name = NameOf(input, k);
+      if (name.empty()) continue;
+      if (past != pasts.end()) {
+        (k == past->second ? of_rows : of_pasts).insert(name);
+      } else if (mask != masks.end() && k == mask->second) {
+        of_columns.insert(name);
+      } else if (MayCountTokens(input)) {
+        of_others.insert(name);
+        if (k > 0) behind.insert(name);
+      }
+    }
+  }
+  for (const std::string& name : of_rows) {
+    if (of_others.contains(name) || of_columns.contains(name)) reused.insert(name);
+  }
+  for (const std::string& name : of_columns) {
+    if (of_others.contains(name)) reused.insert(name);
+  }
+  for (const std::string& name : of_pasts) {
+    if (behind.contains(name)) reused.insert(name);
+  }
+  return WithApart(model, reused, keep);
+}
+
+Model WithAllNamesApart(const Model& model, const Manifest& relation, PairSide side) {
+  const Axes pasts = RowsOfPasts(relation, side);
+  NamesOfSizes of_rows, of_others, reused;
+  absl::flat_hash_set<std::string> keep;
+  for (const onnx::ValueInfoProto& input : model.proto->graph().input()) {
+    if (const auto past = pasts.find(input.name()); past != pasts.end()) {
+      keep.insert(input.name());
+      of_rows.insert(NameOf(input, past->second));
+      continue;
+    }
+    for (int k = 1; k < RankOf(input); ++k) {
+      const std::string name = NameOf(input, k);
+      if (!name.empty() && !of_others.insert(name).second) reused.insert(name);
+    }
+  }
+  for (const std::string& name : of_others) {
+    if (of_rows.contains(name)) reused.insert(name);
+  }
+  return WithApart(model, reused, keep);
+}
+
+}  // namespace kvlift
