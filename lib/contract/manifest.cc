@@ -1,5 +1,6 @@
 #include "contract/manifest.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/overloaded.h"
@@ -197,6 +198,11 @@ Assumption HoldsNewest(const SourceCache& cache) {
 
 bool IsCircular(const Manifest& manifest, const ManifestCache& cache) {
   return manifest.mode == BufferMode::kCircular || cache.ring.has_value();
+}
+
+bool HasGrowingCaches(const Manifest& relation) {
+  return std::any_of(relation.caches.begin(), relation.caches.end(),
+                     [](const ManifestCache& cache) { return cache.grows; });
 }
 
 std::string ManifestPathFor(const std::string& model_path) {

@@ -187,6 +187,8 @@ struct Manifest {
 
 // Returns true if rows wrap around the end of the cache's buffer.
 bool IsCircular(const Manifest& manifest, const ManifestCache& cache);
+// Returns true if a cache of the converted model grows by the new tokens of each step.
+bool HasGrowingCaches(const Manifest& relation);
 
 // Parses the text of a manifest. Returns InvalidArgument, with the name of the key, if the text is
 // not JSON, the schema is another one, or a key that is required is missing, has the wrong type or

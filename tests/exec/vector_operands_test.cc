@@ -47,6 +47,17 @@ TEST(VectorOperandsTest, ScalarsThatReshapeOrSqueezeAreRefused) {
   }
 }
 
+TEST(VectorOperandsTest, PositionsOfRotationsHaveTwoAxes) {
+  const auto x = Tensor::From<float>(kFloat, {1, 1, 2, 2}, {1, 2, 3, 4});
+  const auto table = Tensor::From<float>(kFloat, {3, 1}, {1, 0.5F, 0.25F});
+  for (const Shape& shape : {Shape{1, 2}, Shape{2}, Shape{1, 1, 1, 2}}) {
+    const auto positions = Tensor::From<int64_t>(kInt64, shape, {0, 2});
+    const bool fits = shape.size() == 2;
+    EXPECT_EQ(OpRun("RotaryEmbedding").Run({x, table, table, positions}).ok(), fits)
+        << ShapeString(shape);
+  }
+}
+
 TEST(VectorOperandsTest, ExpandAndUnsqueezeTakeScalarsAsOnnxRuntimeDoes) {
   for (const bool scalar : {false, true}) {
     auto wide = OpRun("Expand").Run({Data(), One(scalar)});

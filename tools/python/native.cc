@@ -166,12 +166,12 @@ std::string VerifyText(const Model& before, const Model& after,
   const nb::gil_scoped_release unlocked;
   for (const Model* model : {&before, &after}) Check(CheckContents(*model->proto));
   const auto given = ReadManifest(manifest, after);
-  const std::vector<Manifest> relations =
-      given ? std::vector<Manifest>{*given} : cli::InferRelations(before, after);
   VerifyOptions options = HowToVerify(full, seed, threads, weights);
   options.source = true;
+  if (given) return Verdict(Value(Verify(before, after, *given, options)));
+  std::vector<Manifest> relations = cli::InferRelations(before, after);
   size_t judged = 0;
-  return Verdict(Value(cli::VerifyEach(before, after, relations, options, &judged)));
+  return Verdict(Value(cli::VerifyEach(before, after, &relations, options, &judged)));
 }
 
 // A model that was converted and proved, or why not. The converted model refers to data of its

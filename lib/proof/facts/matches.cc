@@ -6,7 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "fmt/format.h"
 #include "ir/types.h"
-#include "proof/facts/hidden_differences.h"
+#include "proof/graphs/hidden_differences.h"
 #include "proof/lemmas/joint/quotient.h"
 #include "proof/lemmas/joint/rotation_fused.h"
 #include "proof/lemmas/names.h"

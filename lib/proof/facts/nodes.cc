@@ -6,8 +6,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "ir/operators/operator_traits.h"
-#include "proof/facts/hidden_differences.h"
 #include "proof/facts/operands.h"
+#include "proof/graphs/hidden_differences.h"
 #include "sym/forms/keeps_value.h"
 
 namespace kvlift {

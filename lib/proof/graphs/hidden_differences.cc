@@ -1,4 +1,4 @@
-#include "proof/facts/hidden_differences.h"
+#include "proof/graphs/hidden_differences.h"
 
 #include <string_view>
 #include <vector>

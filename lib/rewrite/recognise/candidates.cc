@@ -59,17 +59,22 @@ class Finder {
     return type == 0 || graph_.type(input).elem_type == type;
   }
 
-  // A present is longer than its past along one axis at most, and a buffer of fixed capacity is
-  // not as long as the new tokens.
+  // A present is longer than its past along one axis at most. A buffer of fixed capacity is not as
+  // long as the new tokens, and neither is a past of which the present has a part.
   bool ShapesFit(ValueId input, ValueId present,
                  const absl::flat_hash_set<sym::DimSymbol>& new_lengths) {
     const auto axes = DifferingAxes(forms_, input, present);
     if (!axes) return true;
-    if (!axes->empty()) return axes->size() == 1;
-    const sym::Form form = forms_.Of(input);
-    return std::none_of(form.shape.begin(), form.shape.end(), [&](Expr dim) {
+    const auto is_new = [&](Expr dim) {
       return dim->kind() == Kind::kDim && new_lengths.contains(dim->dim());
-    });
+    };
+    const sym::Form form = forms_.Of(input);
+    if (axes->empty()) return std::none_of(form.shape.begin(), form.shape.end(), is_new);
+    if (axes->size() > 1) return false;
+    const sym::Form& larger = forms_.Of(present);
+    const int axis = axes->front();
+    return !is_new(form.shape[axis]) || !larger.known_rank ||
+           forms_.pool().Sub(larger.shape[axis], form.shape[axis])->kind() == Kind::kDim;
   }
 
   // Collects symbols that may be the number of new tokens: what caches grow by or TensorScatter

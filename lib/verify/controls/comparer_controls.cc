@@ -74,13 +74,29 @@ int64_t LastElement(const exec::View& view, const Target& target, const StepSpec
   return view.size() - 1 - (view.shape[axis] - 1 - row) * inner;
 }
 
+// Returns the largest bound of the converted model's output where it lies elsewhere than in the
+// source, else that of the element; 0 if none is known.
+double BoundAfter(const SourceStep& step, const Target& target, const exec::View& view,
+                  int64_t element) {
+  const exec::Tensor* bound = step.oracle_after->BoundOf(target.output);
+  if (bound == nullptr) return 0;
+  const auto bounds = bound->span<double>();
+  if (bound->shape() == view.shape) return bounds[element];
+  double largest = 0;
+  for (const double b : bounds) {
+    if (std::isfinite(b)) largest = std::max(largest, b);
+  }
+  return largest;
+}
+
 // Returns by how much an element is moved so that the comparison must detect it.
-double Distance(const SourceStep& step, const std::string& output, const exec::View& view,
+double Distance(const SourceStep& step, const Target& target, const exec::View& view,
                 int64_t element) {
   if (!step.oracle.empty() && step.oracle[0] != nullptr && step.oracle_after != nullptr) {
-    if (const exec::Tensor* bound = step.oracle[0]->BoundOf(output); bound != nullptr) {
+    if (const exec::Tensor* bound = step.oracle[0]->BoundOf(target.source); bound != nullptr) {
       const double b = bound->span<double>()[element];
-      if (std::isfinite(b) && b > 0) return kBounds * b;
+      const double after = BoundAfter(step, target, view, element);
+      if (std::isfinite(b + after) && b > 0) return std::max(kBounds * b, 2 * (b + after));
     }
   }
   const Comparison c = Compare(view, view, 1 << 10);
@@ -120,7 +136,7 @@ std::vector<ControlResult> RunComparerControls(const Driver& driver, Runner& con
     if (!IsFloatType(view.type) || ElementBits(view.type) < 16 || view.size() == 0) continue;
     const int64_t element = LastElement(view, target, record->plan->steps[last]);
     const double old = exec::ElementAsDouble(view, element);
-    const double distance = Distance(record->steps[last], target.source, view, element);
+    const double distance = Distance(record->steps[last], target, view, element);
     if (!std::isfinite(old) || !std::isfinite(distance)) continue;
     detect(target, "one element moved", last, [&](const exec::View& v) {
       StoreDouble(v, element, old + (old > 0 ? -distance : distance));

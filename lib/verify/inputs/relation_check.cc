@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "contract/words.h"
 #include "fmt/format.h"
@@ -213,6 +214,12 @@ std::string Misfit(const Graph& source, const Graph& after, const Manifest& rela
     if (const ControlInput* control = AsControl(input)) {
       if (control->value == ControlValue::kSlots || control->value == ControlValue::kSequences) {
         return fmt::format("the relation feeds {} to {}, which only companion models take",
+                           WordOf(control->value), input.name);
+      }
+      const bool one_each =
+          absl::c_all_of(control->shape, [](const std::string& dim) { return dim == "B"; });
+      if (control->value == ControlValue::kPositions && one_each) {
+        return fmt::format("the relation feeds {} to {}, which has no axis for the new tokens",
                            WordOf(control->value), input.name);
       }
       if (!IsOtherType(after, input.name, control->dtype)) continue;

@@ -22,6 +22,7 @@
 #include "verify/inputs/ledger.h"
 #include "verify/inputs/relation_check.h"
 #include "verify/judge/pair_verifier.h"
+#include "verify/judge/same_arithmetic.h"
 #include "verify/record/loose_bounds.h"
 #include "verify/steps/coverage.h"
 #include "verify/steps/decisions.h"
@@ -136,7 +137,11 @@ absl::StatusOr<VerifyReport> PairVerifier::Run() {
   if (judged_alone() || in_own_types) {
     std::erase_if(plans_, [](const Plan& plan) { return plan.extra; });
   }
-  if (options_.compare != nullptr) driver.CompareBy(options_.compare);
+  if (options_.compare != nullptr) {
+    driver.CompareBy(options_.compare);
+  } else if (DifferInStoredNumbersOnly(source_graph, after_graph, relation_)) {
+    driver.CompareBy(CompareNarrowly);
+  }
   if (part_.agreement != nullptr) {
     return Agree(&driver, source_graph, after_graph, *source, *converted);
   }
@@ -261,6 +266,12 @@ void PairVerifier::FindExtras(Stimulus* stimulus) {
   if (!HoldsWhole(report_.proof)) {
     numbers.insert(numbers.begin(), casts.begin(), casts.end());
     numbers.insert(numbers.end(), compared.begin(), compared.end());
+  }
+  if (!HoldsWhole(report_.proof)) {
+    for (const auto* model : {before_.proto.get(), after_.proto.get()}) {
+      const std::vector<int64_t> rows = RowsOfTables(*model);
+      limits_.table_rows.insert(limits_.table_rows.end(), rows.begin(), rows.end());
+    }
   }
   for (int64_t number : numbers) {
     if (number <= kFarthest && limits_.thresholds.size() < most) {

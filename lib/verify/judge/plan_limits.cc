@@ -32,11 +32,6 @@ void LimitByRing(const ManifestCache& cache, int64_t slots, PlanLimits* limits) 
 
 }  // namespace
 
-bool HasGrowingCaches(const Manifest& relation) {
-  return std::any_of(relation.caches.begin(), relation.caches.end(),
-                     [](const ManifestCache& cache) { return cache.grows; });
-}
-
 void LimitByCaches(const Manifest& relation, const Graph& after, Driver* driver,
                    PlanLimits* limits) {
   limits->capacity = relation.capacity_value.value_or(kDefaultCapacity);

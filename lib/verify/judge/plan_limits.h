@@ -12,9 +12,6 @@
 
 namespace kvlift {
 
-// Returns true if a cache of the converted model grows by the new tokens of each step.
-bool HasGrowingCaches(const Manifest& relation);
-
 // Sets the limits that follow from the caches of the relation and from the converted model, whose
 // caches have the axes that the relation says (verify/inputs/relation_check.h). Also sets
 // the number of slots of caches of a fixed size in the driver (Driver::FixSlots).

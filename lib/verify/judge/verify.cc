@@ -11,7 +11,6 @@
 #include "proof/prove/prove_conversion.h"
 #include "verify/inputs/adapted_layouts.h"
 #include "verify/inputs/added_sequences.h"
-#include "verify/inputs/reused_axis_names.h"
 #include "verify/judge/by_layer.h"
 #include "verify/judge/judge_pair.h"
 #include "verify/judge/verify_quantized.h"
@@ -19,6 +18,7 @@
 #include "verify/variants/lifted_types.h"
 #include "verify/variants/plain_experts.h"
 #include "verify/variants/quantized.h"
+#include "verify/variants/reused_axis_names.h"
 #include "verify/variants/weight_places.h"
 
 namespace kvlift {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_map.h"
 #include "ir/types.h"
 
 namespace kvlift {
@@ -99,6 +100,25 @@ std::optional<MaskSite> LastMask(const Graph& graph) {
   return std::nullopt;
 }
 
+namespace {
+
+// Returns all masks of attentions by the node that applies them.
+absl::flat_hash_map<NodeId, MaskSite> AllMasks(const Graph& graph) {
+  absl::flat_hash_map<NodeId, MaskSite> sites;
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    std::optional<MaskSite> site;
+    if (graph.Is(n, "Attention") && Operand(graph, n, kAttentionMask) != kNoValue) {
+      site = MaskSite{n, kAttentionMask, 0, true};
+    } else if (graph.Is(n, "Softmax")) {
+      site = MaskBefore(graph, graph.inputs(n)[0]);
+    }
+    if (site) sites.emplace(site->node, *site);
+  }
+  return sites;
+}
+
+}  // namespace
+
 std::vector<Mutant> MakeUnguarded(const Graph& graph) {
   MutantMaker maker(graph);
   const auto attention = LastAttention(graph);
@@ -111,6 +131,16 @@ std::vector<Mutant> MakeUnguarded(const Graph& graph) {
       Unguard(node);
     }
   });
+  // The last attention may be read for the last token alone, from which nothing is hidden.
+  const absl::flat_hash_map<NodeId, MaskSite> sites = AllMasks(graph);
+  if (sites.size() > 1) {
+    maker.Add("nothing hidden in any attention", {}, [&](NodeId n, NodeProto* node, auto*) {
+      const auto found = sites.find(n);
+      if (found == sites.end()) return;
+      if (found->second.attention) return Unguard(node);
+      DropMask(found->second, node);
+    });
+  }
   return std::move(maker.mutants());
 }
 

@@ -74,8 +74,8 @@ struct MutantLimits {
 std::vector<Mutant> MakeMutants(const Graph& graph, const Manifest& relation,
                                 const MutantLimits& limits);
 
-// Returns the model without any condition that hides keys in its last attention, as one mutant;
-// empty if that attention has no such condition.
+// Returns the model without any condition that hides keys in its last attention, and without the
+// masks of all attentions if there are several. Empty if the last attention hides no key.
 std::vector<Mutant> MakeUnguarded(const Graph& graph);
 
 }  // namespace kvlift

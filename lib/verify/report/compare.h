@@ -46,6 +46,9 @@ Comparison Compare(const exec::View& reference, const exec::View& actual, int so
 // Returns the bound that Compare uses for each element: doubles of the reference's shape, NaN where
 // the reference is NaN.
 exec::Tensor BoundsOf(const exec::View& reference, int source_nodes, const exec::View& slack = {});
+// Compares as Compare does, within some units in the last place of each element instead of bounds.
+Comparison CompareNarrowly(const exec::View& reference, const exec::View& actual, int source_nodes,
+                           const exec::View& slack = {});
 using CompareFn = Comparison (*)(const exec::View& reference, const exec::View& actual,
                                  int source_nodes, const exec::View& slack);
 

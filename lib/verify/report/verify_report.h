@@ -137,6 +137,7 @@ struct Counterexample {
   // The element in the source and in the converted model, or in the two runs of a self check.
   double before = 0, after = 0;
   std::string text;
+  bool hides_padding = false;  // the step has padding tokens that the mask hides
   // The smallest step that differs as well (shrink.h): its sizes, its first difference and that
   // output's name, and the feeds and outputs of both models. Empty: not found. The source may run
   // sequences of different lengths one by one, each a ReplayStep.

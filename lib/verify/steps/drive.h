@@ -178,6 +178,8 @@ class Driver {
   // another runtime's caches too.
   void Watch(PlanWatcher* watcher) { watcher_ = watcher; }
   bool watched() const { return watcher_ != nullptr; }
+  // Returns true if a cache grows in the converted model.
+  bool Grows() const { return HasGrowingCaches(relation_); }
   // Sets the function that compares two tensors.
   void CompareBy(CompareFn compare) { compare_ = compare; }
   const Stimulus& stimulus() const { return stimulus_; }
@@ -246,6 +248,10 @@ class Driver {
   void CompareOutputs(const Given& given, Outcome* outcome) const;
   // Returns the bound of AllowRefusalBeyond() that the step exceeds; empty if it exceeds none.
   std::string ExceededLimit(const StepSpec& step) const;
+  // Returns true if precondition KV303 says that rows of padding tokens may differ.
+  bool PaddingMayDiffer() const;
+  void JudgeGrown(const Given& given, const ManifestCache& cache, const Bounded& want,
+                  const Bounded& got, Outcome* outcome) const;
   // Returns which of the step's new tokens are padding tokens between a sequence's prompt and its
   // answer, as [begin, end); [0, 0) unless precondition KV303 says that their rows may differ.
   std::pair<int64_t, int64_t> UnjudgedPads(const StepSpec& step, int sequence) const;

@@ -142,7 +142,8 @@ void Driver::Judge(const Given& given, const Bounded& want, const Bounded& got,
                                        d.before,
                                        d.after,
                                        fmt::format("{} differs first at {}, element [{}]: {}", name,
-                                                   where, fmt::join(d.element, ", "), d.text)};
+                                                   where, fmt::join(d.element, ", "), d.text),
+                                       !given.step.hidden.empty() || !given.step.pads.empty()};
 }
 
 // Returns true if the oracle finds, in either model, that rounding errors may change a decision
@@ -169,10 +170,13 @@ Bounded Driver::Mine(const Given& given, const std::string& output) {
                    given.oracle != nullptr ? given.oracle->BoundOf(output) : nullptr);
 }
 
+bool Driver::PaddingMayDiffer() const {
+  return std::any_of(relation_.preconditions.begin(), relation_.preconditions.end(),
+                     [](const Precondition& p) { return p.code == "KV303"; });
+}
+
 std::pair<int64_t, int64_t> Driver::UnjudgedPads(const StepSpec& step, int sequence) const {
-  const bool differ = std::any_of(relation_.preconditions.begin(), relation_.preconditions.end(),
-                                  [](const Precondition& p) { return p.code == "KV303"; });
-  if (!differ || step.hidden.empty()) return {0, 0};
+  if (!PaddingMayDiffer() || step.hidden.empty()) return {0, 0};
   const auto place = [&](int64_t key) {
     return std::clamp<int64_t>(key - step.past[sequence], 0, step.new_tokens);
   };

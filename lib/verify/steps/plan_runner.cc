@@ -200,6 +200,16 @@ void PlanRunner::Run(Driver* driver, ErrorBounds* bounds, Runner& source, Runner
     }
     if (!outcome.unfed.empty()) {
       AddResult(plan, "skipped", 0, outcome.unfed);
+      const bool ragged = std::any_of(plan.steps.begin(), plan.steps.end(),
+                                      [](const StepSpec& step) { return step.ragged(); });
+      // The ledger tells so already if the plans are about one length for another reason.
+      if (ragged && !driver->Grows()) {
+        report_->assumptions.Add({AssumptionKind::kOneLength, "",
+                                  fmt::format("all sequences of a batch have the same number of "
+                                              "past tokens: {}",
+                                              outcome.unfed),
+                                  AssumptionSource::kHost, false});
+      }
       continue;
     }
     if (const std::string why = WhyUndecided(outcome); !why.empty()) {

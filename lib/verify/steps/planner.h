@@ -89,6 +89,9 @@ class Planner {
   // continues from there.
   void Ragged();
 
+  // The same steps with any number of sequences; an extra plan unless it is called "ragged".
+  void RaggedWith(const std::string& name, const std::string& shows, int64_t batch);
+
   // Prompts of different lengths run in one step, with right padding.
   void RightPads();
 
@@ -141,6 +144,10 @@ class Planner {
   // Where not all is proved, a prompt is as long as tables of positions may be, so that a step
   // reads all of their rows.
   void LongerPrompt();
+
+  // Adds `less` fewer than the rows of each stored table, up to the largest length. Sorts from the
+  // largest on.
+  std::vector<int64_t> WithTableRows(std::vector<int64_t> lengths, int64_t less) const;
 
   // A past of hundreds or thousands of tokens, where thresholds in a graph may lie.
   void LongPast();

@@ -56,6 +56,7 @@ struct PlanLimits {
   int64_t row_bytes = 0;  // bytes of a token of a sequence in all caches but rings, 4 per number
   bool free_lengths = false;  // an input has a length that no step determines (Axis::free_length)
   std::vector<int64_t> thresholds;     // numbers that occur in one model only (thresholds.h)
+  std::vector<int64_t> table_rows;     // sizes of axes of stored tables (thresholds.h)
   bool reorders = false;               // an input reorders the sequences of the past (beam search)
   std::optional<int64_t> kept;         // most rows that a source's window keeps; nullopt: no window
   std::vector<int64_t> rings;          // the windows of caches that are rings, in rows, each once

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -22,6 +23,9 @@ void Planner::Nine() {
   plans_.push_back(Extra("nine sequences",
                          fmt::format("nine sequences of {} new tokens each", tokens), kNine, past,
                          {tokens}));
+  if (!l_.uniform && !l_.proved) {
+    RaggedWith("nine ragged", "nine sequences, each with its own write index", kNine);
+  }
 }
 
 void Planner::LongPrompt() {
@@ -32,13 +36,23 @@ void Planner::LongPrompt() {
   plans_.push_back(std::move(plan));
 }
 
+std::vector<int64_t> Planner::WithTableRows(std::vector<int64_t> lengths, int64_t less) const {
+  const int64_t most = *std::max_element(lengths.begin(), lengths.end());
+  for (int64_t rows : l_.table_rows) {
+    if (rows - less > 0 && rows - less <= most) lengths.push_back(rows - less);
+  }
+  std::sort(lengths.begin(), lengths.end(), std::greater<>());
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  return lengths;
+}
+
 void Planner::LongPast() {
   // bfloat16 rounds whole numbers above 256, float16 above 2048, and by more above 4096. Tables of
   // positions often have 2^n rows: the 8 tokens of the steps end with them.
-  constexpr int64_t kPasts[] = {4200, 2040, 1016, 600, 504, 300, 248, 120, 100, 56, 40, 24};
+  const auto pasts = WithTableRows({4200, 2040, 1016, 600, 504, 300, 248, 120, 100, 56, 40, 24}, 8);
   constexpr int64_t kLong = 600;
   std::vector<Plan> all;
-  for (int64_t past : kPasts) {
+  for (int64_t past : pasts) {
     if (past > kLong && past * l_.row_bytes > kCheapBytes) continue;
     const int64_t step = l_.tokens.value_or(1);
     // With several tokens, a type that rounds positions also loses the order among them.
@@ -52,10 +66,9 @@ void Planner::LongPast() {
 }
 
 void Planner::LongerPrompt() {
-  constexpr int64_t kPrompts[] = {256, 128, 64, 32};
   if (l_.proved || l_.tokens || !l_.prefill || l_.most_tokens) return;
   std::vector<Plan> all;
-  for (int64_t length : kPrompts) {
+  for (int64_t length : WithTableRows({256, 128, 64, 32}, 0)) {
     if (length * l_.row_bytes > kCheapBytes) continue;
     all.push_back(Extra("longer prompt", fmt::format("a prompt of {} tokens", length),
                         l_.batch.value_or(1), 0, {length}));
@@ -137,6 +150,9 @@ void Planner::Near(int64_t c) {
   for (int64_t batch : {c, c + 1}) {
     plans_.push_back(Extra(fmt::format("{} sequences", batch), "as many sequences", batch,
                            PastOf(3), {Chunk(2)}));
+    if (l_.uniform || batch < 2) continue;
+    RaggedWith(fmt::format("{} ragged", batch), "as many sequences, each with its own write index",
+               batch);
   }
 }
 

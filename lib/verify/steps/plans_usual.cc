@@ -78,10 +78,15 @@ void Planner::LastChunk() {
 }
 
 void Planner::Ragged() {
-  Plan plan = Named("ragged", "each sequence has its own write index");
+  RaggedWith("ragged", "each sequence has its own write index", l_.batch.value_or(3));
+}
+
+void Planner::RaggedWith(const std::string& name, const std::string& shows, int64_t batch) {
+  Plan plan = Named(name, shows);
+  plan.extra = name != "ragged";
   if (l_.uniform) return Skip(std::move(plan), "one length for the whole batch");
   if (l_.batch && *l_.batch < 2) return Skip(std::move(plan), OnlyBatch());
-  const int64_t batch = l_.batch.value_or(3), tokens = l_.tokens.value_or(1);
+  const int64_t tokens = l_.tokens.value_or(1);
   std::vector<int64_t> past(batch, 0);
   for (int64_t length : Taken({5 * tokens})) Add(&plan, &past, length);
   // Sequence 0 is neither the longest nor the shortest, so that its length is wrong for the

@@ -234,4 +234,24 @@ Unmatched FindUnmatched(const onnx::ModelProto& before, const onnx::ModelProto& 
   return unmatched;
 }
 
+std::vector<int64_t> RowsOfTables(const onnx::ModelProto& model) {
+  constexpr int64_t kLeast = 9, kMost = 4208;
+  constexpr size_t kMostSizes = 10;
+  absl::flat_hash_map<std::string, const TensorProto*> constants;
+  for (const TensorProto& tensor : model.graph().initializer()) constants[tensor.name()] = &tensor;
+  std::set<int64_t> sizes;
+  for (const NodeProto& node : model.graph().node()) {
+    if (node.op_type() == "Constant" && node.attribute_size() == 1 && node.attribute(0).has_t()) {
+      constants[node.output(0)] = &node.attribute(0).t();
+    }
+    if (!IsOneOf(node.op_type(), {"Gather", "GatherND", "GatherElements", "Slice"})) continue;
+    const auto table = constants.find(node.input(0));
+    if (table == constants.end() || table->second->dims_size() < 2) continue;
+    for (int64_t size : table->second->dims()) {
+      if (size >= kLeast && size <= kMost && sizes.size() < kMostSizes) sizes.insert(size);
+    }
+  }
+  return {sizes.begin(), sizes.end()};
+}
+
 }  // namespace kvlift

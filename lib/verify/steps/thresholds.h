@@ -25,4 +25,9 @@ struct Unmatched {
 // Returns all in ascending order.
 Unmatched FindUnmatched(const onnx::ModelProto& before, const onnx::ModelProto& after);
 
+// Returns the sizes from 9 to 4208 of axes of stored tables that Gather and Slice read parts of,
+// each once, at most 10 of them. A table of positions or a mask has a row for each position that
+// the model takes.
+std::vector<int64_t> RowsOfTables(const onnx::ModelProto& model);
+
 }  // namespace kvlift

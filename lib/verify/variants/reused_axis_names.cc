@@ -1,4 +1,4 @@
-#include "verify/inputs/reused_axis_names.h"
+#include "verify/variants/reused_axis_names.h"
 
 #include <string>
 

@@ -11,7 +11,8 @@ namespace kvlift::cli {
 int RunReport(const ReportFlags& flags, Io io) {
   const auto pair = LoadPair(io, flags.before, flags.after, flags.manifest, flags.common);
   if (!pair) return kUnreadable;
-  const auto& [before, after, relation, inferred, same] = *pair;
+  const auto& [before, after, relation, found, same] = *pair;
+  std::vector<Manifest> inferred = found;
   OutputGuard guard(flags.force);
   for (const Model* model : {&before, &after}) {
     guard.ReadsModel(*model);
@@ -28,8 +29,8 @@ int RunReport(const ReportFlags& flags, Io io) {
   options.source = true;
   io.Say("running both models step by step, and mutants of the second");
   size_t judged = 0;
-  const auto verdict = inferred.size() > 1 ? VerifyEach(before, after, inferred, options, &judged)
-                                           : Verify(before, after, relation, options);
+  const auto verdict = inferred.empty() ? Verify(before, after, relation, options)
+                                        : VerifyEach(before, after, &inferred, options, &judged);
   if (!verdict.ok()) return RefuseWith(io, flags.after, verdict.status(), kUnreadable);
 
   io.Say("drawing");

@@ -204,7 +204,8 @@ int RunVerify(const VerifyFlags& flags, Io io) {
   }
   const auto pair = ReadPair(io, flags.before, flags.after, flags.manifest, flags.common);
   if (!pair.ok()) return TellUnreadable(flags, guard, pair.status(), io);
-  const auto& [before, after, relation, inferred, same] = *pair;
+  const auto& [before, after, relation, found, same] = *pair;
+  std::vector<Manifest> inferred = found;
   VerifyOptions options;
   options.full = flags.plan == "full";
   options.seed = flags.seed;
@@ -215,8 +216,8 @@ int RunVerify(const VerifyFlags& flags, Io io) {
   io.Say("running both models step by step, and mutants of the second");
   options.say = [&](std::string what) { io.Say(std::move(what)); };
   size_t judged = 0;
-  const auto report = inferred.size() > 1 ? VerifyEach(before, after, inferred, options, &judged)
-                                          : Verify(before, after, relation, options);
+  const auto report = inferred.empty() ? Verify(before, after, relation, options)
+                                       : VerifyEach(before, after, &inferred, options, &judged);
   for (const Model* model : {&before, &after}) guard.ReadsModel(*model);
   if (!report.ok()) {
     const absl::Status error = CodedIfNone("KV001", Prefixed(flags.after, report.status()));

@@ -18,10 +18,12 @@ namespace kvlift::cli {
 std::vector<Manifest> InferRelations(const Model& before, const Model& after);
 Manifest InferRelation(const Model& before, const Model& after);  // the likeliest
 
-// Verifies the models under each relation and returns the worst verdict; `*worst` is set to the
-// index of its relation.
+// Verifies the models under each inferred relation and returns the worst verdict; `*worst` is set
+// to the index of its relation. Two exports of one model may give the rows of padding tokens that
+// see no key other numbers. Where models differ in such rows only, the precondition KV303 is added
+// to the relation, and with it to the ledger.
 absl::StatusOr<VerifyReport> VerifyEach(const Model& before, const Model& after,
-                                        const std::vector<Manifest>& relations,
+                                        std::vector<Manifest>* relations,
                                         const VerifyOptions& options, size_t* worst);
 
 // Returns one line per cache, input and output, for users.

@@ -122,7 +122,7 @@ absl::StatusOr<RotaryPlan> PlanRotary(const KernelContext& context, RotaryKind k
       return p;
     }
     p.offset_positions = microsoft && p.positions->size() == 1 && p.B * p.S != 1;
-    if (!p.offset_positions && p.positions->size() != p.B * p.S) {
+    if (!p.offset_positions && p.positions->shape != Shape({p.B, p.S})) {
       return Invalid(context, fmt::format("position_ids {} do not fit X {}",
                                           ShapeString(p.positions->shape), ShapeString(x.shape)));
     }
