@@ -64,6 +64,76 @@ class InferredRelationsTest(unittest.TestCase):
                 self.assertEqual(run.returncode, 0, run.stdout[-1500:])
                 self.assertIn("verdict: equal", run.stdout)
 
+    def test_a_buffer_whose_slots_have_another_name_in_the_present(self):
+        model = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["" : 18]>
+            g (float[B,S,8] x, int64[1] start, float[B,2,past,4] past_k, float[B,2,past,4] past_v)
+              => (float[B,S,8] y, float[B,2,total,4] present_k, float[B,2,total,4] present_v)
+            { heads = Constant <value = int64[4] {0, 0, 2, 4}> ()
+              flat = Constant <value = int64[3] {0, 0, 8}> ()
+              one = Constant <value = int64[1] {1}> ()
+              zero = Constant <value = int64 {0}> () unit = Constant <value = int64 {1}> ()
+              none = Constant <value = float {0.0}> () low = Constant <value = float {-inf}> ()
+              s1 = Shape <start = 1, end = 2> (x) s = Squeeze (s1) steps = Range (zero, s, unit)
+              slots = Add (steps, start) slots2 = Unsqueeze (slots, one)
+              x4 = Reshape (x, heads) rows_k = Transpose <perm = [1, 0, 2, 3]> (x4)
+              rows_v = Tanh (rows_k)
+              first_k = Transpose <perm = [2, 0, 1, 3]> (past_k)
+              first_v = Transpose <perm = [2, 0, 1, 3]> (past_v)
+              done_k = ScatterND (first_k, slots2, rows_k)
+              done_v = ScatterND (first_v, slots2, rows_v)
+              present_k = Transpose <perm = [1, 2, 0, 3]> (done_k)
+              present_v = Transpose <perm = [1, 2, 0, 3]> (done_v)
+              m1 = Shape <start = 2, end = 3> (past_k) m = Squeeze (m1)
+              columns = Range (zero, m, unit) seen = LessOrEqual (columns, slots2)
+              causal = Where (seen, none, low) q = Transpose <perm = [0, 2, 1, 3]> (x4)
+              k_t = Transpose <perm = [0, 1, 3, 2]> (present_k) scores = MatMul (q, k_t)
+              hidden = Add (scores, causal) w = Softmax (hidden) c = MatMul (w, present_v)
+              c4 = Transpose <perm = [0, 2, 1, 3]> (c) y = Reshape (c4, flat) }''')
+        onnx.save(model, self.dir / "before.onnx")
+        run = self.verify(self.dir / "before.onnx", model)
+        self.assertEqual(run.returncode, 0, run.stdout[-1500:])
+        self.assertIn("verdict: equal", run.stdout)
+
+    def test_a_tensor_of_several_caches_is_fed_as_a_whole(self):
+        """Its other axes are of one size, so that only the names tell which is which."""
+        model = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["" : 18]>
+            g (int64[B,S] ids, float[2,2,B,2,P,2] past)
+              => (float[B,S,4] y, float[2,2,B,2,T,2] present)
+            <float[9,4] table = {0.5,-0.7,0.9,1.1,-1.3,0.6,0.7,-0.4,0.3,0.8,-0.2,0.1,-0.9,0.4,0.2,
+                0.6,1.2,-0.5,0.7,-0.8,0.9,0.1,-0.6,0.3,-0.1,0.5,0.8,-0.3,0.2,0.7,-0.4,0.9,0.6,-0.2,
+                0.1,0.5}>
+            { heads = Constant <value = int64[4] {0, 0, 2, 2}> ()
+              flat = Constant <value = int64[3] {0, 0, 4}> ()
+              zero = Constant <value = int64 {0}> () unit = Constant <value = int64 {1}> ()
+              front = Constant <value = int64[1] {0}> () one = Constant <value = int64[1] {1}> ()
+              none = Constant <value = float {0.0}> () low = Constant <value = float {-inf}> ()
+              p1 = Shape <start = 4, end = 5> (past) s1 = Shape <start = 1, end = 2> (ids)
+              t1 = Add (p1, s1) p = Squeeze (p1) t = Squeeze (t1) rows = Range (p, t, unit)
+              columns = Range (zero, t, unit) rows2 = Unsqueeze (rows, one)
+              seen = LessOrEqual (columns, rows2) causal = Where (seen, none, low)
+              x0 = Gather (table, ids)''' + "".join(f'''
+              x4_{l} = Reshape (x{l}, heads) q{l} = Transpose <perm = [0, 2, 1, 3]> (x4_{l})
+              k{l} = Neg (q{l}) v{l} = Tanh (q{l}) both{l} = Gather (past, {at})
+              old_k{l} = Gather (both{l}, zero) old_v{l} = Gather (both{l}, unit)
+              keys{l} = Concat <axis = 2> (old_k{l}, k{l})
+              values{l} = Concat <axis = 2> (old_v{l}, v{l})
+              keys5_{l} = Unsqueeze (keys{l}, front) values5_{l} = Unsqueeze (values{l}, front)
+              layer{l} = Concat <axis = 0> (keys5_{l}, values5_{l})
+              layer6_{l} = Unsqueeze (layer{l}, front)
+              turned{l} = Transpose <perm = [0, 1, 3, 2]> (keys{l})
+              scores{l} = MatMul (q{l}, turned{l}) hidden{l} = Add (scores{l}, causal)
+              w{l} = Softmax (hidden{l}) c{l} = MatMul (w{l}, values{l})
+              c4_{l} = Transpose <perm = [0, 2, 1, 3]> (c{l}) o{l} = Reshape (c4_{l}, flat)
+              x{l + 1} = Add (x{l}, o{l})''' for l, at in ((0, "zero"), (1, "unit"))) + '''
+              present = Concat <axis = 0> (layer6_0, layer6_1) y = Identity (x2) }''')
+        onnx.save(model, self.dir / "before.onnx")
+        run = self.verify(self.dir / "before.onnx", model)
+        self.assertEqual(run.returncode, 0, run.stdout[-1500:])
+        self.assertRegex(run.stdout, r"cache +past +past \[LKBNSD\]")
+        next(n for n in model.graph.node if n.op_type == "Neg").op_type = "Abs"
+        run = self.verify(self.dir / "before.onnx", model)
+        self.assertEqual(run.returncode, 1, run.stdout[-1500:])
+
     def test_the_batch_of_a_cache_that_no_rule_recognises_has_its_name(self):
         """A plan feeds as many sequences to the cache as to the tokens."""
         model = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["" : 18]>

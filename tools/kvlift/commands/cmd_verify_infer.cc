@@ -4,13 +4,16 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "base/status.h"
 #include "contract/words.h"
 #include "fmt/format.h"
 #include "ir/types.h"
 #include "kvlift/commands/cmd_verify_layouts.h"
+#include "kvlift/commands/cmd_verify_tensors.h"
 #include "rewrite/convert/convert.h"
 #include "rewrite/types/rule.h"
 #include "verify/inputs/input_uses.h"
@@ -25,27 +28,6 @@ using onnx::ValueInfoProto;
 
 // The most relations that are tried.
 constexpr size_t kMostTried = 12;
-
-const ValueInfoProto* Find(const google::protobuf::RepeatedPtrField<ValueInfoProto>& values,
-                           const std::string& name) {
-  for (const auto& v : values) {
-    if (v.name() == name) return &v;
-  }
-  return nullptr;
-}
-
-std::vector<Dim> DimsOf(const ValueInfoProto& value) {
-  return TensorType::From(value.type()).shape.value_or(std::vector<Dim>());
-}
-
-int32_t TypeOf(const ValueInfoProto& value) { return value.type().tensor_type().elem_type(); }
-
-// Returns true if past and present have different dimension symbols.
-bool Differs(const ValueInfoProto& past, const ValueInfoProto& present, size_t axis) {
-  const std::vector<Dim> a = DimsOf(past), b = DimsOf(present);
-  return axis < a.size() && a.size() == b.size() && !a[axis].param.empty() &&
-         !b[axis].param.empty() && a[axis].param != b[axis].param;
-}
 
 // The uses of an input that is not a cache.
 struct InputUse {
@@ -137,7 +119,9 @@ class Inferrer {
       return found;
     };
     std::vector<std::pair<const CacheReport*, const CacheReport*>> pairs;
-    for (const CacheReport& cache : theirs->caches) {
+    const std::vector<CacheReport> whole =
+        WithTensorsWhole(theirs->caches, before_.graph(), after_.graph());
+    for (const CacheReport& cache : whole) {
       pairs.emplace_back(&cache,
                          take([&](const CacheReport& c) { return c.input == cache.input; }));
     }
@@ -147,7 +131,8 @@ class Inferrer {
       // write it.
       const bool named = Find(after_.graph().input(), their->input) != nullptr &&
                          Find(after_.graph().output(), their->output) != nullptr;
-      if (twin == nullptr && named) twin = their;
+      const bool is_whole_tensor = their->id == their->input;
+      if ((twin == nullptr && named) || is_whole_tensor) twin = their;
       if (twin == nullptr) {
         twin = take(
             [&](const CacheReport& c) { return c.layer == their->layer && c.role == their->role; });
@@ -183,7 +168,10 @@ class Inferrer {
     c.dtype = mine.dtype;
     c.axis = mine.axis;
     c.alias = CacheAlias::kCopy;
-    const bool growing = their.growing || Differs(*past, *present, static_cast<size_t>(their.axis));
+    // Exporters may call the slots of a buffer otherwise in the past than in the present.
+    const bool growing =
+        their.growing ||
+        (their.capacity.empty() && Differs(*past, *present, static_cast<size_t>(their.axis)));
     c.source = {their.input, their.output, their.kind, "", their.axis, growing, {}};
     const std::vector<Layouts> layouts = LayoutsOf(their, old, mine, dims);
     if (layouts.empty()) return;
@@ -241,14 +229,16 @@ class Inferrer {
   }
 
   // Returns true if both caches declare the same sizes on all axes but that of the rows, which is
-  // the same one, and no two of these sizes are alike. Axes of one name or number correspond then.
+  // the same one, and have the same names or no two of these sizes are alike. Axes correspond then:
+  // a host feeds a tensor of one name and shape to both models.
   static bool DeclareTheSame(const CacheReport& their, const std::vector<Dim>& old,
                              const CacheReport& mine, const std::vector<Dim>& dims) {
     if (old.size() != dims.size() || their.axis != mine.axis) return false;
+    const bool named = their.input == mine.input && their.output == mine.output;
     for (size_t k = 0; k < old.size(); ++k) {
       if (static_cast<int64_t>(k) == their.axis) continue;
       if (!old[k].known() || !(old[k] == dims[k])) return false;
-      for (size_t before = 0; before < k; ++before) {
+      for (size_t before = 0; before < k && !named; ++before) {
         if (static_cast<int64_t>(before) != their.axis && old[before] == old[k]) return false;
       }
     }
@@ -439,10 +429,6 @@ class Inferrer {
   Manifest m_;
 };
 
-std::string Ends(const std::string& input, const std::string& layout, const std::string& output) {
-  return fmt::format("{} [{}] -> {}", input, layout, output);
-}
-
 }  // namespace
 
 std::vector<Manifest> InferRelations(const Model& before, const Model& after) {
@@ -467,71 +453,6 @@ std::vector<Manifest> InferRelations(const Model& before, const Model& after) {
 
 Manifest InferRelation(const Model& before, const Model& after) {
   return InferRelations(before, after).front();
-}
-
-namespace {
-
-absl::StatusOr<VerifyReport> VerifyInferred(const Model& before, const Model& after,
-                                            const VerifyOptions& options, Manifest* relation) {
-  KV_ASSIGN_OR_RETURN(VerifyReport report, Verify(before, after, *relation, options));
-  if (!report.counterexample || !report.counterexample->hides_padding) return report;
-  Manifest without = *relation;
-  without.preconditions.push_back(
-      {"KV303", "rows of padding tokens may differ", PreconditionStatus::kAssumed});
-  KV_ASSIGN_OR_RETURN(VerifyReport other, Verify(before, after, without, options));
-  if (other.verdict == VerdictKind::kDifferent) return report;
-  *relation = std::move(without);
-  return other;
-}
-
-}  // namespace
-
-absl::StatusOr<VerifyReport> VerifyEach(const Model& before, const Model& after,
-                                        std::vector<Manifest>* relations,
-                                        const VerifyOptions& options, size_t* worst) {
-  *worst = 0;
-  KV_ASSIGN_OR_RETURN(VerifyReport report,
-                      VerifyInferred(before, after, options, &relations->front()));
-  for (size_t k = 1; k < relations->size(); ++k) {
-    KV_ASSIGN_OR_RETURN(VerifyReport other,
-                        VerifyInferred(before, after, options, &(*relations)[k]));
-    if (!IsWorse(other.verdict, report.verdict)) continue;
-    report = std::move(other);
-    *worst = k;
-  }
-  return report;
-}
-
-std::vector<std::string> RelationLines(const Manifest& relation) {
-  std::vector<std::string> lines;
-  for (const ManifestCache& c : relation.caches) {
-    lines.push_back(fmt::format("cache   {:<10} {} is {}", c.id, Ends(c.input, c.layout, c.output),
-                                Ends(c.source.input, c.source.layout, c.source.output)));
-  }
-  for (const ManifestInput& i : relation.inputs) {
-    if (IsCache(i)) continue;
-    const std::string& source = NameInSource(i);
-    std::string is = source == i.name ? "of the same name" : source;
-    if (const ControlInput* control = AsControl(i)) {
-      is = fmt::format("{} [{}]", WordOf(control->value), fmt::join(control->shape, ", "));
-    }
-    if (const PaddedInput* padded = AsPadded(i)) {
-      is += fmt::format(", as wide as the capacity on axis {}", padded->axis);
-    }
-    lines.push_back(fmt::format("input   {} is {}", i.name, is));
-  }
-  for (const ManifestOutput& o : relation.outputs) {
-    if (IsCache(o)) continue;
-    const std::string& source = NameInSource(o);
-    lines.push_back(
-        fmt::format("output  {} is {}", o.name, source == o.name ? "of the same name" : source));
-  }
-  for (const DroppedInput& d : relation.dropped) {
-    lines.push_back(IsGiven(d, DroppedValue::kNotRead)
-                        ? fmt::format("input   {} of the source is not read", d.name)
-                        : fmt::format("input   {} of the source holds {}", d.name, GivenText(d)));
-  }
-  return lines;
 }
 
 }  // namespace kvlift::cli
