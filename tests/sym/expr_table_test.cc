@@ -182,6 +182,20 @@ TEST_F(ExprTable, SelectsOfDifferentSpellingsMeet) {
   EXPECT_EQ(pool_.Select(p, pool_.Select(wider, x, N(7)), y), pool_.Select(p, x, y));
 }
 
+TEST_F(ExprTable, ClampedEndsAreTheirStartsAndTheLength) {
+  const Expr start = pool_.Load(1, {}), most = pool_.Sub(N(32), s_);
+  const auto smaller = [&](Expr x, Expr y) {
+    return pool_.Select(pool_.Le(x, y, facts_), x, y);
+  };
+  const Expr from = smaller(start, most), to = smaller(pool_.Add(start, s_), N(32));
+  EXPECT_EQ(pool_.Sub(to, from), s_);
+  EXPECT_EQ(pool_.Add(pool_.Sub(i0_, from), to), pool_.Add(i0_, s_));
+  const Expr other = smaller(start, N(5));
+  EXPECT_NE(pool_.Sub(to, other), s_);
+  // The coefficients count.
+  EXPECT_EQ(pool_.Sub(pool_.Sub(pool_.Add(to, to), from), to), s_);
+}
+
 TEST_F(ExprTable, HardProofsEnd) {
   Expr sum = N(-1);
   for (int k = 0; k < 40; ++k) {

@@ -185,6 +185,7 @@ class Pool {
 
  private:
   Expr AtMostZero(Expr p, const Facts& facts);
+  Expr WithoutSelectsThatCancel(Expr sum);
 
   struct Impl;
   std::unique_ptr<Impl> impl_;
