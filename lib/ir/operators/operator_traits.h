@@ -25,6 +25,8 @@ struct ElementwiseOperator {
   Operands operands = Operands::kOne;
   bool keeps_type = true;   // the result has the element type of input 0
   bool is_contrib = false;  // ONNX Runtime's domain com.microsoft, not the default domain
+  // Other numbers in an operand may give the same result: a step function, a bound, a choice.
+  bool hides_numbers = false;
 };
 
 // Returns all elementwise operators, sorted by name.

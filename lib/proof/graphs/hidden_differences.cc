@@ -25,23 +25,10 @@ bool IsChosenByHost(const GraphPair& pair, ValueId indices) {
 }  // namespace
 
 bool MayHideNumbers(const onnx::NodeProto& node) {
-  static const auto& kNames =
-      *new absl::flat_hash_set<std::string_view>{"And",       "Ceil",
-                                                 "Celu",      "Clip",
-                                                 "Compress",  "Elu",
-                                                 "Equal",     "Floor",
-                                                 "Greater",   "GreaterOrEqual",
-                                                 "HardSwish", "HardSigmoid",
-                                                 "Less",      "LessOrEqual",
-                                                 "Max",       "MaxPool",
-                                                 "Min",       "Mod",
-                                                 "Or",        "Pad",
-                                                 "Relu",      "Round",
-                                                 "Selu",      "Shrink",
-                                                 "Sign",      "TopK",
-                                                 "Where",     "ThresholdedRelu",
-                                                 "ReduceMax", "ReduceMin"};
-  return kNames.contains(node.op_type());
+  static const auto& kNames = *new absl::flat_hash_set<std::string_view>{
+      "Compress", "MaxPool", "Pad", "ReduceMax", "ReduceMin", "TopK"};
+  const ElementwiseOperator* elementwise = FindElementwise(node);
+  return (elementwise != nullptr && elementwise->hides_numbers) || kNames.contains(node.op_type());
 }
 
 bool MayLeaveRowsUnread(const GraphPair& pair, NodeId node) {

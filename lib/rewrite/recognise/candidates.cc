@@ -74,7 +74,8 @@ class Finder {
     const sym::Form& larger = forms_.Of(present);
     const int axis = axes->front();
     return !is_new(form.shape[axis]) || !larger.known_rank ||
-           forms_.pool().Sub(larger.shape[axis], form.shape[axis])->kind() == Kind::kDim;
+           forms_.pool().ProveNonNegative(forms_.pool().Sub(larger.shape[axis], form.shape[axis]),
+                                          sym::Facts{});
   }
 
   // Collects symbols that may be the number of new tokens: what caches grow by or TensorScatter

@@ -17,8 +17,13 @@ using Inputs = absl::flat_hash_set<std::string>;
 // Names are made apart in rounds, since new ones show where others are reused.
 constexpr int kMostRounds = 3;
 
-// Returns true for tensors that may hold rows of keys and values.
-bool MayBeCache(const onnx::TypeProto::Tensor& type) { return type.shape().dim_size() >= 3; }
+// Returns true for tensors that may hold rows of keys and values; tokens, positions and masks are
+// whole numbers.
+bool MayBeCache(const onnx::TypeProto::Tensor& type) {
+  return type.shape().dim_size() >= 3 && type.elem_type() != onnx::TensorProto::INT64 &&
+         type.elem_type() != onnx::TensorProto::INT32 &&
+         type.elem_type() != onnx::TensorProto::BOOL;
+}
 
 // What inputs declare of the axes behind the first, which is that of the sequences in most models.
 struct DeclaredNames {
@@ -116,7 +121,8 @@ absl::Status TakeReusedNamesApart(RuleTable rules, const ConvertOptions& options
     const bool certain = !reused.names.empty() || ContradictsNames(*analysis) ||
                          MasksAcrossRows(*analysis, declared);
     if (reused.names.empty()) {
-      if (!certain && IsAllConvertible(*analysis)) break;
+      const bool selects = !options.only.empty() || !options.skip.empty();
+      if (!certain && (selects || IsAllConvertible(*analysis))) break;
       reused = {declared.repeated, declared.maybe_caches};
     }
     if (reused.names.empty()) break;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "fmt/format.h"
 #include "verify/steps/planner.h"
 
 namespace kvlift {
@@ -44,6 +45,15 @@ void Planner::AroundTheRing(int64_t window) {
   run(ring, slots - 2 * step);
   run(ring + ", again", 2 * slots - 2 * step);
   run(ring + ", a third time", 3 * slots - 3 * step);
+  // A ring of fixed size takes steps of as many tokens as leave room for the window.
+  constexpr int64_t kMostStep = 256;
+  const int64_t most =
+      std::min(l_.most_tokens.value_or(0), l_.tokens_with_past.value_or(kMostStep));
+  if (most > longest && most <= kMostStep && !one_by_one()) {
+    const std::vector<int64_t> usual = std::exchange(lengths, {most, 1, most, 1});
+    run(fmt::format("steps of {} tokens around a ring", most), window + most);
+    lengths = usual;
+  }
   constexpr int64_t kShort = 16;
   if (slots > kShort) return;
   lengths.clear();

@@ -23,10 +23,11 @@ int RankOf(const onnx::ValueInfoProto& input) {
   return input.type().tensor_type().shape().dim_size();
 }
 
-// Returns true for integers, such as tokens, positions and masks, and for rows of embeddings. A
-// host may well feed a number for each row of the past.
-bool MayCountTokens(const onnx::ValueInfoProto& input) {
-  return !IsFloatType(input.type().tensor_type().elem_type()) || RankOf(input) >= 3;
+// Returns true for integers, such as tokens, positions and masks, and for rows of embeddings, which
+// have fewer axes than pasts. A host may well feed a number for each row of the past.
+bool MayCountTokens(const onnx::ValueInfoProto& input, const absl::flat_hash_set<int>& of_pasts) {
+  if (!IsFloatType(input.type().tensor_type().elem_type())) return true;
+  return RankOf(input) >= 3 && !of_pasts.contains(RankOf(input));
 }
 
 // Returns the sequence axes of the pasts that grow in a model.
@@ -64,22 +65,33 @@ Model WithApart(const Model& model, const NamesOfSizes& reused,
 
 Model WithPastsApart(const Model& model, const Manifest& relation, PairSide side) {
   const Axes pasts = RowsOfPasts(relation, side), masks = ColumnsOfMasks(relation, side);
-  NamesOfSizes of_rows, of_columns, reused;
-  NamesOfSizes of_pasts, of_others, behind;  // other axes; those behind the first of all others
+  const auto& inputs = model.proto->graph().input();
+  NamesOfSizes of_rows, of_pasts;  // of the rows that grow, and of the other axes of pasts
   absl::flat_hash_set<std::string> keep;
-  for (const onnx::ValueInfoProto& input : model.proto->graph().input()) {
-    const auto past = pasts.find(input.name()), mask = masks.find(input.name());
-    if (past != pasts.end()) keep.insert(input.name());
+  absl::flat_hash_set<int> ranks;
+  for (const onnx::ValueInfoProto& input : inputs) {
+    const auto past = pasts.find(input.name());
+    if (past == pasts.end()) continue;
+    keep.insert(input.name());
+    ranks.insert(RankOf(input));
+    for (int k = 0; k < RankOf(input); ++k) {
+      (k == past->second ? of_rows : of_pasts).insert(NameOf(input, k));
+    }
+  }
+  NamesOfSizes of_columns, of_others, reused;
+  for (const onnx::ValueInfoProto& input : inputs) {
+    const auto mask = masks.find(input.name());
+    if (keep.contains(input.name())) continue;
+    NamesOfSizes own;
     for (int k = 0; k < RankOf(input); ++k) {
       const std::string name = NameOf(input, k);
       if (name.empty()) continue;
-      if (past != pasts.end()) {
-        (k == past->second ? of_rows : of_pasts).insert(name);
-      } else if (mask != masks.end() && k == mask->second) {
+      const bool repeated = !own.insert(name).second;
+      if (repeated && of_pasts.contains(name)) reused.insert(name);
+      if (mask != masks.end() && k == mask->second) {
         of_columns.insert(name);
-      } else if (MayCountTokens(input)) {
+      } else if (MayCountTokens(input, ranks)) {
         of_others.insert(name);
-        if (k > 0) behind.insert(name);
       }
     }
   }
@@ -88,9 +100,6 @@ Model WithPastsApart(const Model& model, const Manifest& relation, PairSide side
   }
   for (const std::string& name : of_columns) {
     if (of_others.contains(name)) reused.insert(name);
-  }
-  for (const std::string& name : of_pasts) {
-    if (behind.contains(name)) reused.insert(name);
   }
   return WithApart(model, reused, keep);
 }

@@ -121,6 +121,7 @@ class Inferrer {
     std::vector<std::pair<const CacheReport*, const CacheReport*>> pairs;
     const std::vector<CacheReport> whole =
         WithTensorsWhole(theirs->caches, before_.graph(), after_.graph());
+    pairs.reserve(whole.size());
     for (const CacheReport& cache : whole) {
       pairs.emplace_back(&cache,
                          take([&](const CacheReport& c) { return c.input == cache.input; }));
