@@ -124,6 +124,20 @@ class JudgedPairsTest(unittest.TestCase):
             self.assertIn("assumed: all sequences of a batch have the same number of past tokens",
                           run.stdout)
 
+    def test_steps_as_long_as_a_ring_takes(self):
+        """A manifest that says that the ring keeps fewer rows permits longer steps than are right."""
+        source = self.saved("source.onnx", decoder(mask=False, low="-3.4e38", more="""
+    back = Sub (rows2, columns) five = Constant <value = int64 {5}> () near = Less (back, five)
+    near4 = Unsqueeze (near, axes) visible = And (visible0, near4)"""))
+        done("convert", source, "-o", self.dir / "out.onnx", "--window", "circular:16")
+        manifest = json.loads((self.dir / "out.kv.json").read_text())
+        self.assertEqual({c["ring"]["window"] for c in manifest["caches"]}, {4})
+        for cache in manifest["caches"]:
+            cache["ring"]["window"] = 1
+        (self.dir / "wrong.json").write_text(json.dumps(manifest))
+        run = tool("verify", source, self.dir / "out.onnx", "--manifest", self.dir / "wrong.json")
+        self.assertIn("verdict: different", run.stdout)
+
     def test_positions_are_fed_to_inputs_with_tokens_only(self):
         source = self.saved("source.onnx", decoder())
         done("convert", source, "-o", self.dir / "out.onnx")
