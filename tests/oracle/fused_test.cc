@@ -97,6 +97,14 @@ void ExpectWithin(const std::string& text, const std::vector<Feed>& feeds, uint3
   }
 }
 
+TEST(OracleFused, QuickGelu) {
+  const char* head =
+      "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1]> g (float[B,S,8] x) => "
+      "(float[B,S,8] y) {{ y = com.microsoft.QuickGelu{} (x) }}";
+  ExpectWithin(fmt::format(fmt::runtime(head), ""), {{"x", {2, 3, 8}}}, 1);
+  ExpectWithin(fmt::format(fmt::runtime(head), " <alpha = 1.0>"), {{"x", {2, 3, 8}}}, 2);
+}
+
 TEST(OracleFused, MultiHeadAttention) {
   const char* head =
       "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1]> g (float[B,S,8] q, "

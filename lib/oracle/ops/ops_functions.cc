@@ -215,14 +215,18 @@ absl::Status HardSigmoid(OpContext& c) {
 }
 
 // x * sigmoid(alpha x).
-absl::Status Swish(OpContext& c) {
-  const auto alpha = static_cast<double>(c.Float("alpha", 1.0F));
+absl::Status SwishWith(OpContext& c, float usual_alpha) {
+  const auto alpha = static_cast<double>(c.Float("alpha", usual_alpha));
   return MapReals(c, [alpha](const Number& x, int32_t type) {
     Number y = Lipschitz(x, x.value * Sigmoid(alpha * x.value), 1.2);
     const double noise = 8 * SumUnitOf(type) * std::fabs(x.value);
     return Approximated({y.value, y.worst + noise, std::hypot(y.spread, noise)}, type, 2);
   });
 }
+
+absl::Status Swish(OpContext& c) { return SwishWith(c, 1.0F); }
+// Source: ONNX Runtime, com.microsoft.QuickGelu.
+absl::Status QuickGelu(OpContext& c) { return SwishWith(c, 1.702F); }
 
 absl::Status Clip(OpContext& c) {
   if (!AreScalars(c, 1, 2)) return Wrong(c, "a bound that is no number");
@@ -283,6 +287,7 @@ constexpr OpEntry kFunctionOps[] = {
     {"", "Sign", Sign},
     {"", "Clip", Clip},
     {"com.microsoft", "Gelu", GateOp<Gelu>},
+    {"com.microsoft", "QuickGelu", QuickGelu},
 };
 
 }  // namespace
