@@ -99,6 +99,16 @@ class ReusedAxisNamesTest(unittest.TestCase):
         run = tool("verify", source, target)
         self.assertIn("verdict: equal (", run.stdout)
 
+    def test_the_width_of_a_mask_that_only_a_broadcast_gives(self):
+        """Its name is that of no other axis, and the past's length can be derived from it."""
+        model = onnx.parser.parse_model(ADDED_MASK)
+        model.graph.input[1].type.tensor_type.shape.dim[1].dim_param = "columns"
+        onnx.save(model, self.dir / "source.onnx")
+        done("convert", self.dir / "source.onnx", "-o", self.dir / "out.onnx", "--control", "derived",
+             "--accept", "proved")
+        names = [value.name for value in onnx.load(self.dir / "out.onnx").graph.input]
+        self.assertEqual(names, ["x", "mask", "past_k", "past_v"])
+
     def test_the_model_keeps_its_names_where_no_size_depends_on_them(self):
         """Only names that are reused are replaced, and the result says by which."""
         _, target = self.converted(onnx.load(MODELS / "llama_optimum" / "model.onnx"), "good")

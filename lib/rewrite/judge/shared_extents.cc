@@ -159,12 +159,20 @@ std::optional<DerivedIndex> InputOfAllTokens(const Analysis& a, const SharedExte
   }
   sym::Pool& pool = a.forms->pool();
   const Expr total = pool.Add(pool.Dim(PastSymbol()), extents.new_length);
+  // The graph may say by a broadcast that a size of another name is that total.
+  const auto is_total = [&](Expr size) {
+    const Expr known = pool.Substitute(size, extents.normal, {});
+    if (known == total) return true;
+    const Expr equal = pool.Eq(known, total, {});
+    return absl::c_any_of(a.forms->assumptions(), [&](const sym::FormAssumption& taken) {
+      return taken.predicate != nullptr &&
+             pool.Substitute(taken.predicate, extents.normal, {}) == equal;
+    });
+  };
   for (ValueId v : a.graph->graph_inputs()) {
     const sym::Form& form = a.forms->Of(v);
     for (size_t k = 0; form.known_rank && k < form.shape.size(); ++k) {
-      if (pool.Substitute(form.shape[k], extents.normal, {}) == total) {
-        return DerivedIndex{v, static_cast<int>(k)};
-      }
+      if (is_total(form.shape[k])) return DerivedIndex{v, static_cast<int>(k)};
     }
   }
   return std::nullopt;
