@@ -99,6 +99,21 @@ class ReusedAxisNamesTest(unittest.TestCase):
         run = tool("verify", source, target)
         self.assertIn("verdict: equal (", run.stdout)
 
+    def test_a_mask_of_the_past_alone_has_its_name(self):
+        """The name is right, so that the mask is as long as the past."""
+        text = ADDED_MASK.replace("float[B,P] mask", "bool[B,P] mask").replace(
+            "mask4 = Unsqueeze (mask, axes) masked = Add (scores, mask4)", """
+    s1 = Shape <start = 1, end = 2> (x) b1 = Shape <start = 0, end = 1> (x)
+    new = Concat <axis = 0> (b1, s1) shown = Expand (yes, new)
+    all = Concat <axis = 1> (mask, shown) mask4 = Unsqueeze (all, axes)
+    masked = Where (mask4, scores, least)""").replace("none = Constant", """
+    yes = Constant <value = bool {1}> () least = Constant <value = float {-3.0e38}> ()
+    none = Constant""")
+        source = self.dir / "source.onnx"
+        onnx.save(onnx.parser.parse_model(text), source)
+        run = tool("verify", source, source)
+        self.assertIn("verdict: equal (", run.stdout)
+
     def test_the_width_of_a_mask_that_only_a_broadcast_gives(self):
         """Its name is that of no other axis, and the past's length can be derived from it."""
         model = onnx.parser.parse_model(ADDED_MASK)

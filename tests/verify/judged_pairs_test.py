@@ -88,6 +88,20 @@ class JudgedPairsTest(unittest.TestCase):
         self.assertIn("verdict: equal (", run.stdout)
         self.assertNotIn("rows of padding tokens are not compared", run.stdout)
 
+    def test_a_mask_that_is_ignored_for_one_key_or_for_some_sequences(self):
+        exempt = {
+            "key": "which = Constant <value = int64 {5}> () exempt = Equal (columns, which)",
+            "sequences": """which = Constant <value = int64 {3}> ()
+    b1 = Shape <start = 0, end = 1> (x) b = Squeeze (b1) numbers = Range (zero, b, unit)
+    behind = Constant <value = int64[3] {1, 2, 3}> () late = GreaterOrEqual (numbers, which)
+    exempt = Unsqueeze (late, behind)""",
+        }
+        for name, text in exempt.items():
+            with self.subTest(name):
+                wrong = decoder(more=f"""
+    {text} loose = Or (shown4, exempt) visible = And (seen4, loose)""")
+                self.assertIn("verdict: different", self.verify(decoder(), wrong).stdout)
+
     def test_the_last_token_alone_hides_nothing_in_the_last_layer(self):
         """So the mutant without the mask of that layer is the model itself."""
         before = decoder(mask=False, last=True, start="x0 = Pow (x, square)")
@@ -125,7 +139,7 @@ class JudgedPairsTest(unittest.TestCase):
                           run.stdout)
 
     def test_steps_as_long_as_a_ring_takes(self):
-        """A manifest that says that the ring keeps fewer rows permits longer steps than are right."""
+        """A manifest that says that rings keep fewer rows permits longer steps than are right."""
         source = self.saved("source.onnx", decoder(mask=False, low="-3.4e38", more="""
     back = Sub (rows2, columns) five = Constant <value = int64 {5}> () near = Less (back, five)
     near4 = Unsqueeze (near, axes) visible = And (visible0, near4)"""))

@@ -119,6 +119,12 @@ absl::StatusOr<VerifyReport> PairVerifier::Run() {
   }
   driver.AllowRefusalBeyond(report_.proof.lengths);
   LimitByCaches(relation_, after_graph, &driver, &limits_);
+  // Several steps of a fixed number of tokens have to fit.
+  constexpr int64_t kMostSteps = 6, kMostSlots = 4096;
+  if (limits_.free_capacity && stimulus->fixed_tokens()) {
+    const int64_t slots = std::min(kMostSteps * *stimulus->fixed_tokens(), kMostSlots);
+    limits_.capacity = std::max(limits_.capacity, slots);
+  }
   facts_.grows = HasGrowingCaches(relation_);
   auto source = MakeRunner(before_, {}, exec::AliasMode::kOff);
   if (!source.ok()) return Inconclusive("KV401 " + Text(source.status()));
@@ -139,7 +145,7 @@ absl::StatusOr<VerifyReport> PairVerifier::Run() {
   }
   if (options_.compare != nullptr) {
     driver.CompareBy(options_.compare);
-  } else if (DifferInStoredNumbersOnly(source_graph, after_graph, relation_)) {
+  } else if (DifferInStoredBoolsOnly(source_graph, after_graph, relation_)) {
     driver.CompareBy(CompareNarrowly);
   }
   if (part_.agreement != nullptr) {

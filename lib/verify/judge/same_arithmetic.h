@@ -8,10 +8,9 @@
 namespace kvlift {
 
 // Returns true if both graphs make every output that the relation compares by the same nodes from
-// corresponding inputs, and differ in stored numbers only: in integers and bools of any number of
-// constants, or in one constant of floating-point numbers, by more than a 256th of each number that
-// differs. Two such constants might cancel each other, and a smaller difference might be rounding.
-// Results of equal models have equal bits then, since integers round nothing.
-bool DifferInStoredNumbersOnly(const Graph& source, const Graph& after, const Manifest& relation);
+// corresponding inputs, and differ in stored bools only, such as an entry of a mask. Results of
+// equal models have equal bits then. Other numbers take part in arithmetic: a softmax, for one, is
+// the same function for scores that are all larger by one, and rounds otherwise.
+bool DifferInStoredBoolsOnly(const Graph& source, const Graph& after, const Manifest& relation);
 
 }  // namespace kvlift

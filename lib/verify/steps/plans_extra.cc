@@ -84,6 +84,13 @@ void Planner::FreeMasks() {
   if (!l_.shows_a_key) return Skip(std::move(plan), kHidesAll);
   for (StepSpec& step : plan.steps) step.free_masks = true;
   plans_.push_back(std::move(plan));
+  if (l_.proved) return;
+  // Each of many keys is hidden in some of many sequences.
+  constexpr int64_t kNine = 9, kPast = 60;
+  Plan more = Extra("many free masks", "masks hide any keys of nine sequences and of a longer past",
+                    l_.batch.value_or(kNine), PastOf(l_.tokens.value_or(1) * kPast), {Chunk(3)});
+  for (StepSpec& step : more.steps) step.free_masks = true;
+  plans_.push_back(std::move(more));
 }
 
 void Planner::FreePositions() {

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "ir/declared_sizes.h"
 #include "ir/types.h"
+#include "verify/inputs/input_uses.h"
 
 namespace kvlift {
 
@@ -23,10 +24,12 @@ int RankOf(const onnx::ValueInfoProto& input) {
   return input.type().tensor_type().shape().dim_size();
 }
 
-// Returns true for integers, such as tokens, positions and masks, and for rows of embeddings, which
-// have fewer axes than pasts. A host may well feed a number for each row of the past.
-bool MayCountTokens(const onnx::ValueInfoProto& input, const absl::flat_hash_set<int>& of_pasts) {
-  if (!IsFloatType(input.type().tensor_type().elem_type())) return true;
+// Returns true for integers that are no mask, such as tokens and positions, and for rows of
+// embeddings, which have fewer axes than pasts. A host may well feed a number for each row of the
+// past, and a mask of these rows.
+bool MayCountTokens(const onnx::ValueInfoProto& input, const InputUses& uses,
+                    const absl::flat_hash_set<int>& of_pasts) {
+  if (!IsFloatType(input.type().tensor_type().elem_type())) return !uses.IsMask(input.name());
   return RankOf(input) >= 3 && !of_pasts.contains(RankOf(input));
 }
 
@@ -78,6 +81,8 @@ Model WithPastsApart(const Model& model, const Manifest& relation, PairSide side
       (k == past->second ? of_rows : of_pasts).insert(NameOf(input, k));
     }
   }
+  if (keep.empty()) return model;
+  const InputUses uses(*model.proto);
   NamesOfSizes of_columns, of_others, reused;
   for (const onnx::ValueInfoProto& input : inputs) {
     const auto mask = masks.find(input.name());
@@ -90,7 +95,7 @@ Model WithPastsApart(const Model& model, const Manifest& relation, PairSide side
       if (repeated && of_pasts.contains(name)) reused.insert(name);
       if (mask != masks.end() && k == mask->second) {
         of_columns.insert(name);
-      } else if (MayCountTokens(input, ranks)) {
+      } else if (MayCountTokens(input, uses, ranks)) {
         of_others.insert(name);
       }
     }

@@ -87,8 +87,10 @@ std::vector<CacheReport> WithTensorsWhole(const std::vector<CacheReport>& parts,
     const auto others = std::count_if(parts.begin(), parts.end(), [&](const CacheReport& c) {
       return c.input == part.input && c.output == part.output;
     });
-    const bool named =
-        Find(after.input(), part.input) != nullptr && Find(after.output(), part.output) != nullptr;
+    const auto* own = Find(before.input(), part.input);
+    const auto* past = Find(after.input(), part.input);
+    const bool named = own != nullptr && past != nullptr && DimsOf(*own) == DimsOf(*past) &&
+                       Find(after.output(), part.output) != nullptr;
     std::optional<CacheReport> tensor;
     if (others > 1 && named) tensor = TensorOf(part, before);
     if (!tensor) {

@@ -22,8 +22,9 @@ int32_t TypeOf(const onnx::ValueInfoProto& value);
 bool Differs(const onnx::ValueInfoProto& past, const onnx::ValueInfoProto& present, size_t axis);
 
 // Returns the caches of `before` with one entry for each tensor that holds several and that `after`
-// has under the same names: a host feeds back such a tensor as it is. A tensor whose rows or
-// sequences are not found by their names stays in parts. The entry of a tensor has its name as id.
+// has under the same names and in the same shape: a host feeds back such a tensor as it is. A
+// tensor whose rows or sequences are not found by their names stays in parts. The entry of a tensor
+// has its name as id.
 std::vector<CacheReport> WithTensorsWhole(const std::vector<CacheReport>& parts,
                                           const onnx::GraphProto& before,
                                           const onnx::GraphProto& after);
