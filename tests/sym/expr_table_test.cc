@@ -184,9 +184,7 @@ TEST_F(ExprTable, SelectsOfDifferentSpellingsMeet) {
 
 TEST_F(ExprTable, ClampedEndsAreTheirStartsAndTheLength) {
   const Expr start = pool_.Load(1, {}), most = pool_.Sub(N(32), s_);
-  const auto smaller = [&](Expr x, Expr y) {
-    return pool_.Select(pool_.Le(x, y, facts_), x, y);
-  };
+  const auto smaller = [&](Expr x, Expr y) { return pool_.Select(pool_.Le(x, y, facts_), x, y); };
   const Expr from = smaller(start, most), to = smaller(pool_.Add(start, s_), N(32));
   EXPECT_EQ(pool_.Sub(to, from), s_);
   EXPECT_EQ(pool_.Add(pool_.Sub(i0_, from), to), pool_.Add(i0_, s_));
