@@ -52,6 +52,9 @@ TEST(Refuted, NoNumberWhoseChangeMayEndOnTheWay) {
   EXPECT_EQ(status(between, two("2", "0.5"), two("4", "0.25")), FactStatus::kOpen);
   EXPECT_EQ(status(between, two("2", "0.5"), two("4", "0.5")), FactStatus::kRefuted);
   EXPECT_EQ(status(between, two("2", "0.5"), two("2", "0.25")), FactStatus::kRefuted);
+  // Numbers that are added on both sides of other operators do not cancel.
+  const std::string added = "a = Add (y0, first)\nb = Tanh (a)\ny = Add (b, second)";
+  EXPECT_EQ(status(added, two("2", "0.5"), two("4", "0.25")), FactStatus::kRefuted);
   const std::string steps = "a = Mul (y0, first)\nb = Floor (a)\ny = Mul (b, second)";
   EXPECT_EQ(status(steps, two("2", "0.5"), two("2.1", "0.5")), FactStatus::kOpen);
   EXPECT_EQ(status("a = Mul (y0, first)\nb = Floor (a)\nc = Mul (b, second)\ny = Add (a, c)",

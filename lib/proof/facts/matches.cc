@@ -10,6 +10,7 @@
 #include "proof/lemmas/joint/quotient.h"
 #include "proof/lemmas/joint/rotation_fused.h"
 #include "proof/lemmas/names.h"
+#include "proof/lemmas/scale_moved.h"
 #include "proof/lower/expand_contrib_ops.h"
 #include "sym/forms/keeps_value.h"
 
@@ -24,6 +25,9 @@ Grounds DoubtedGrounds() {
   grounds.doubted = true;
   return grounds;
 }
+
+// Returns true for a product with, or a quotient by, one number.
+bool IsFactor(sym::Forms& forms, NodeId node) { return ReadFactor(forms, node).has_value(); }
 
 }  // namespace
 
@@ -172,9 +176,10 @@ Matches::Difference Matches::FirstUnlike(ValueId output) const {
   if (unlike.empty()) return {"some operator, or what it reads, is another one", false};
   const NodeId first = *absl::c_min_element(unlike);
   const Difference& why = unlike_.at(first);
-  // Several differences may cancel each other.
-  const bool refuted =
-      why.refuted && unlike.size() == 1 && NodesThatShowIn(pair_, output).contains(first);
+  // Several factors may cancel each other.
+  const bool may_cancel =
+      unlike.size() > 1 && absl::c_all_of(unlike, [&](NodeId n) { return IsFactor(forms_, n); });
+  const bool refuted = why.refuted && !may_cancel && NodesThatShowIn(pair_, output).contains(first);
   return {fmt::format("{} {}", pair_.NameOf(graph_.outputs(first)[0]), why.text), refuted};
 }
 
