@@ -5,13 +5,12 @@ Environment: KVLIFT, the tool; KVLIFT_ROOT, the repository.
 
 import os
 import pathlib
-import tempfile
 import unittest
 
 import onnx
 from onnx import TensorProto, helper
 
-from support.tool import done, tool
+from support.tool import FolderTest, done, tool
 
 MODELS = pathlib.Path(os.environ["KVLIFT_ROOT"]) / "testdata" / "models"
 LLAMA = MODELS / "llama_optimum" / "model.onnx"
@@ -24,12 +23,7 @@ def renamed(model, names):
         node.output[:] = [names.get(name, name) for name in node.output]
 
 
-class InferredRelationsTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.dir = pathlib.Path(folder.name)
-
+class InferredRelationsTest(FolderTest):
     def verify(self, source, model):
         onnx.save(model, self.dir / "after.onnx")
         return tool("verify", source, self.dir / "after.onnx")

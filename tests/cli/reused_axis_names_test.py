@@ -5,12 +5,11 @@ Environment: KVLIFT, the tool; KVLIFT_ROOT, the repository.
 
 import os
 import pathlib
-import tempfile
 import unittest
 
 import onnx
 
-from support.tool import done, tool
+from support.tool import FolderTest, done, tool
 
 MODELS = pathlib.Path(os.environ["KVLIFT_ROOT"]) / "testdata" / "models"
 
@@ -59,12 +58,7 @@ def with_names(model, names):
     return model
 
 
-class ReusedAxisNamesTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.dir = pathlib.Path(folder.name)
-
+class ReusedAxisNamesTest(FolderTest):
     def converted(self, model, name):
         source, target = self.dir / f"{name}.onnx", self.dir / f"{name}.out.onnx"
         onnx.save(model, source)

@@ -1,6 +1,9 @@
 """Calls the program. Environment: KVLIFT, its path."""
 import os
+import pathlib
 import subprocess
+import tempfile
+import unittest
 
 
 def tool(*args):
@@ -14,3 +17,12 @@ def done(*args):
     if run.returncode != 0:
         raise AssertionError(run.stdout + run.stderr)
     return run.stdout
+
+
+class FolderTest(unittest.TestCase):
+    """A test with an empty folder of its own, `self.dir`, which is removed behind it."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = pathlib.Path(folder.name)

@@ -4,13 +4,11 @@ Environment: KVLIFT, the tool.
 """
 
 import json
-import pathlib
-import tempfile
 import unittest
 
 import onnx
 
-from support.tool import done, tool
+from support.tool import FolderTest, done, tool
 
 LAYER = '''
     q{l} = Mul (q0_{l}, four) k{l} = Neg (q0_{l}) v{l} = Tanh (q0_{l})
@@ -62,12 +60,7 @@ def decoder(low="-10000.0", mask=True, more="", start="x0 = Identity (x)", last=
         layers="".join((HEADS + LAYER).format(l=l, n=l + 1) for l in range(layers)), tail=tail))
 
 
-class JudgedPairsTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.dir = pathlib.Path(folder.name)
-
+class JudgedPairsTest(FolderTest):
     def saved(self, name, model):
         onnx.save(model, self.dir / name)
         return self.dir / name

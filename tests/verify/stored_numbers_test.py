@@ -4,15 +4,13 @@ the results is rounding.
 Environment: KVLIFT, the tool.
 """
 
-import pathlib
-import tempfile
 import unittest
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from support.tool import tool
+from support.tool import FolderTest, tool
 
 SLOTS = 24
 TEXT = '''<ir_version: 10, opset_import: ["" : 18]>
@@ -45,12 +43,7 @@ def model(flipped=None, sharp=0.75, shift=0.0):
     return result
 
 
-class StoredNumbersTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.dir = pathlib.Path(folder.name)
-
+class StoredNumbersTest(FolderTest):
     def verdict(self, before, after):
         onnx.save(before, self.dir / "before.onnx")
         onnx.save(after, self.dir / "after.onnx")

@@ -26,9 +26,6 @@ Grounds DoubtedGrounds() {
   return grounds;
 }
 
-// Returns true for a product with, or a quotient by, one number.
-bool IsFactor(sym::Forms& forms, NodeId node) { return ReadFactor(forms, node).has_value(); }
-
 }  // namespace
 
 Matches::Matches(const GraphPair& pair, bool branches, Correspondence* twins, Nodes* nodes)
@@ -177,8 +174,9 @@ Matches::Difference Matches::FirstUnlike(ValueId output) const {
   const NodeId first = *absl::c_min_element(unlike);
   const Difference& why = unlike_.at(first);
   // Several factors may cancel each other.
-  const bool may_cancel =
-      unlike.size() > 1 && absl::c_all_of(unlike, [&](NodeId n) { return IsFactor(forms_, n); });
+  const bool may_cancel = unlike.size() > 1 && absl::c_all_of(unlike, [&](NodeId n) {
+                            return ReadFactor(forms_, n).has_value();
+                          });
   const bool refuted = why.refuted && !may_cancel && NodesThatShowIn(pair_, output).contains(first);
   return {fmt::format("{} {}", pair_.NameOf(graph_.outputs(first)[0]), why.text), refuted};
 }

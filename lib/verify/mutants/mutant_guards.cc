@@ -63,6 +63,25 @@ std::optional<MaskSite> MaskBefore(const Graph& graph, ValueId v) {
   return std::nullopt;
 }
 
+// Returns the mask that an Attention or a Softmax applies; nullopt if it has none, or if the node
+// is another one.
+std::optional<MaskSite> MaskAt(const Graph& graph, NodeId n) {
+  if (graph.Is(n, "Softmax")) return MaskBefore(graph, graph.inputs(n)[0]);
+  if (!graph.Is(n, "Attention") || Operand(graph, n, kAttentionMask) == kNoValue) {
+    return std::nullopt;
+  }
+  return MaskSite{n, kAttentionMask, 0, true};
+}
+
+// Returns all masks of attentions by the node that applies them.
+absl::flat_hash_map<NodeId, MaskSite> AllMasks(const Graph& graph) {
+  absl::flat_hash_map<NodeId, MaskSite> sites;
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    if (const auto site = MaskAt(graph, n)) sites.emplace(site->node, *site);
+  }
+  return sites;
+}
+
 // Removes all conditions that hide keys from an Attention node.
 void Unguard(NodeProto* node) {
   MutantMaker::Drop(node, "is_causal");
@@ -90,34 +109,11 @@ std::optional<NodeId> LastAttention(const Graph& graph) {
 
 std::optional<MaskSite> LastMask(const Graph& graph) {
   for (NodeId n = graph.num_nodes() - 1; n >= 0; --n) {
-    if (graph.Is(n, "Attention")) {
-      if (Operand(graph, n, kAttentionMask) == kNoValue) return std::nullopt;
-      return MaskSite{n, kAttentionMask, 0, true};
-    }
-    if (!graph.Is(n, "Softmax")) continue;
-    if (auto site = MaskBefore(graph, graph.inputs(n)[0])) return site;
+    const auto site = MaskAt(graph, n);
+    if (site || graph.Is(n, "Attention")) return site;
   }
   return std::nullopt;
 }
-
-namespace {
-
-// Returns all masks of attentions by the node that applies them.
-absl::flat_hash_map<NodeId, MaskSite> AllMasks(const Graph& graph) {
-  absl::flat_hash_map<NodeId, MaskSite> sites;
-  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
-    std::optional<MaskSite> site;
-    if (graph.Is(n, "Attention") && Operand(graph, n, kAttentionMask) != kNoValue) {
-      site = MaskSite{n, kAttentionMask, 0, true};
-    } else if (graph.Is(n, "Softmax")) {
-      site = MaskBefore(graph, graph.inputs(n)[0]);
-    }
-    if (site) sites.emplace(site->node, *site);
-  }
-  return sites;
-}
-
-}  // namespace
 
 std::vector<Mutant> MakeUnguarded(const Graph& graph) {
   MutantMaker maker(graph);

@@ -69,6 +69,19 @@ int64_t FirstNumberLost(int64_t type) {
   }
 }
 
+using Constants = absl::flat_hash_map<std::string, const TensorProto*>;
+
+// Adds the initializers of a graph and the results of its Constant nodes, by name.
+void AddConstants(const onnx::GraphProto& graph, Constants* constants) {
+  for (const TensorProto& tensor : graph.initializer()) (*constants)[tensor.name()] = &tensor;
+  for (const NodeProto& node : graph.node()) {
+    if (node.op_type() != "Constant") continue;
+    if (const auto* value = FindAttribute(node, "value")) {
+      (*constants)[node.output(0)] = &value->t();
+    }
+  }
+}
+
 class Collector {
  public:
   explicit Collector(const onnx::ModelProto& model) { Read(model.graph()); }
@@ -84,12 +97,7 @@ class Collector {
 
  private:
   void Read(const onnx::GraphProto& graph) {
-    for (const TensorProto& tensor : graph.initializer()) constants_[tensor.name()] = &tensor;
-    for (const NodeProto& node : graph.node()) {
-      if (node.op_type() != "Constant") continue;
-      if (const auto* value = FindAttribute(node, "value"))
-        constants_[node.output(0)] = &value->t();
-    }
+    AddConstants(graph, &constants_);
     TakeWholeNumbers(graph);
     for (const NodeProto& node : graph.node()) {
       for (int k = 0; k < node.input_size(); ++k) Look(node, k);
@@ -196,7 +204,7 @@ class Collector {
     return static_cast<int64_t>(size);
   }
 
-  absl::flat_hash_map<std::string, const TensorProto*> constants_;
+  Constants constants_;
   absl::flat_hash_set<std::string> whole_;
   std::set<int64_t> numbers_, rows_, compared_;
   std::map<int64_t, int> chosen_by_, casts_;
@@ -237,13 +245,10 @@ Unmatched FindUnmatched(const onnx::ModelProto& before, const onnx::ModelProto& 
 std::vector<int64_t> RowsOfTables(const onnx::ModelProto& model) {
   constexpr int64_t kLeast = 9, kMost = 4208;
   constexpr size_t kMostSizes = 10;
-  absl::flat_hash_map<std::string, const TensorProto*> constants;
-  for (const TensorProto& tensor : model.graph().initializer()) constants[tensor.name()] = &tensor;
+  Constants constants;
+  AddConstants(model.graph(), &constants);
   std::set<int64_t> sizes;
   for (const NodeProto& node : model.graph().node()) {
-    if (node.op_type() == "Constant" && node.attribute_size() == 1 && node.attribute(0).has_t()) {
-      constants[node.output(0)] = &node.attribute(0).t();
-    }
     if (!IsOneOf(node.op_type(), {"Gather", "GatherND", "GatherElements", "Slice"})) continue;
     const auto table = constants.find(node.input(0));
     if (table == constants.end() || table->second->dims_size() < 2) continue;

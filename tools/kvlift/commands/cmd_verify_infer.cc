@@ -4,10 +4,8 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "base/status.h"
 #include "contract/words.h"
 #include "fmt/format.h"

@@ -11,7 +11,8 @@
 
 namespace kvlift::cli {
 
-// Returns the input or output with this name; null if there is none.
+// Returns the value of this name in a list of inputs or outputs; null if the list has no such
+// value.
 const onnx::ValueInfoProto* Find(
     const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>& values,
     const std::string& name);
