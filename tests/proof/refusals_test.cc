@@ -119,5 +119,20 @@ TEST(Bounds, TheFirstStepKeepsThem) {
             "");
 }
 
+// A manifest that names an input of another rank, an axis that the cache does not have or a name
+// that no input has is answered, not followed.
+TEST(Caches, HaveTheAxesOfTheirLayouts) {
+  const auto not_tried = [](const std::function<void(ManifestCache*)>& change) {
+    return ProofOfPair(kCase, {}, {}, [&](Manifest* m) { change(&m->caches.front()); }).not_tried;
+  };
+  EXPECT_EQ(not_tried([](ManifestCache*) {}), "");
+  EXPECT_NE(not_tried([](ManifestCache* cache) { cache->input = "write_indices"; }), "");
+  EXPECT_NE(not_tried([](ManifestCache* cache) { cache->input = "nowhere"; }), "");
+  EXPECT_NE(not_tried([](ManifestCache* cache) { cache->axis = 4; }), "");
+  EXPECT_NE(not_tried([](ManifestCache* cache) { cache->axis = -1; }), "");
+  EXPECT_NE(not_tried([](ManifestCache* cache) { cache->source.axis = 4; }), "");
+  EXPECT_NE(not_tried([](ManifestCache* cache) { cache->layout = "BNSDX"; }), "");
+}
+
 }  // namespace
 }  // namespace kvlift

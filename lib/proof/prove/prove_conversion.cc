@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "contract/layout.h"
 #include "fmt/format.h"
 #include "ir/operators/operator_changes.h"
 #include "onnxio/model/model.h"
@@ -190,6 +191,31 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
   return by_second ? second : first;
 }
 
+// Returns true if the model has an input of this name that declares at least `axes` axes.
+bool HasAxes(const onnx::GraphProto& graph, const std::string& input, int64_t axes) {
+  return std::any_of(graph.input().begin(), graph.input().end(), [&](const auto& value) {
+    return value.name() == input && value.type().tensor_type().shape().dim_size() >= axes;
+  });
+}
+
+// Returns the first cache whose layout or sequence axis the declared shapes do not have, or empty.
+// Facts about caches look for elements on those axes.
+std::string CacheWithoutItsAxes(const onnx::ModelProto& before, const onnx::ModelProto& after,
+                                const Manifest& relation) {
+  for (const ManifestCache& cache : relation.caches) {
+    const auto own = static_cast<int64_t>(AxesOfLayout(cache.layout).size());
+    const auto theirs =
+        static_cast<int64_t>(AxesOfLayout(cache.source.layout).size() + cache.source.select.size());
+    const bool inside =
+        0 <= cache.axis && cache.axis < own && 0 <= cache.source.axis && cache.source.axis < theirs;
+    if (!inside || !HasAxes(after.graph(), cache.input, own) ||
+        !HasAxes(before.graph(), cache.source.input, theirs)) {
+      return cache.id;
+    }
+  }
+  return {};
+}
+
 // Returns the smallest power of two that is not below any size that the two models declare.
 int64_t SizeLimitOf(const onnx::ModelProto& before, const onnx::ModelProto& after) {
   constexpr int64_t kMost = int64_t{1} << 62;
@@ -206,6 +232,11 @@ DeclaredSizes::DeclaredSizes(const onnx::ModelProto& before, const onnx::ModelPr
 
 Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& after,
                       const Manifest& manifest, Obligations* obligations) {
+  if (const std::string id = CacheWithoutItsAxes(before, after, manifest); !id.empty()) {
+    Proof proof;
+    proof.not_tried = fmt::format("the cache {} does not have the axes of its layout", id);
+    return proof;
+  }
   if (auto same = ProofOfSameModel(before, after, manifest)) return *std::move(same);
   const DeclaredSizes sizes(before, after);
   Proof proof = ProveAll(before, after, manifest, obligations);
