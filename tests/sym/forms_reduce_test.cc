@@ -35,6 +35,39 @@ TEST(FormsReduce, SumsOfDataStandForThemselves) {
   EXPECT_TRUE(m.Of("c").opaque);
 }
 
+// At most one element of a column of `hit` is true. The largest one says whether some element is;
+// the least one and the product of the negated column say that none is.
+TEST(FormsReduce, ExtremaOfOneHotColumns) {
+  FormsOfText m(
+      ModelText("(int64[1] start, float[S] x) => (float[8] any, float[8] none, float[8] still,"
+                " float[8] several)",
+                "zero = Constant <value_int = 0> ()\n"
+                "one = Constant <value_int = 1> ()\n"
+                "eight = Constant <value_int = 8> ()\n"
+                "at_1 = Constant <value_ints = [1]> ()\n"
+                "shape = Shape (x)\n"
+                "s = Gather (shape, zero)\n"
+                "tokens = Range (zero, s, one)\n"
+                "places = Add (tokens, start)\n"
+                "column = Unsqueeze (places, at_1)\n"
+                "slots = Range (zero, eight, one)\n"
+                "hit = Equal (slots, column)\n"
+                "missed = Not (hit)\n"
+                "hot = Cast <to = 1> (hit)\n"
+                "cold = Cast <to = 1> (missed)\n"
+                "any = ReduceMax <axes = [0], keepdims = 0> (hot)\n"
+                "none = ReduceMin <axes = [0], keepdims = 0> (cold)\n"
+                "still = ReduceProd <axes = [0], keepdims = 0> (cold)\n"
+                "below = LessOrEqual (slots, column)\n"
+                "seen = Cast <to = 1> (below)\n"
+                "several = ReduceMax <axes = [0], keepdims = 0> (seen)"));
+  const std::string within = "i0 < S + start[0] and start[0] <= i0";
+  EXPECT_EQ(m.Element("any"), within);
+  EXPECT_EQ(m.Element("none"), "not (" + within + ")");
+  EXPECT_EQ(m.Element("still"), "not (" + within + ")");
+  EXPECT_TRUE(m.Of("several").opaque);
+}
+
 TEST(FormsReduce, RunningCounts) {
   FormsOfText m(ModelText("(float[B,T] x) => (int64[B,T] a, int64[B,T] b, int64[B,T] c)",
                           "at = Constant <value_int = 1> ()\n"

@@ -139,6 +139,23 @@ TEST(FormsScatter, ClampedStart) {
   EXPECT_NE(pool.num_nodes(), 0);
 }
 
+// Rows behind the last slot would be written to one slot; the assumption excludes them, and no
+// more.
+TEST(FormsScatter, ClampedRows) {
+  FormsOfText m(ModelText("(int64[1] start, float[8] past, float[S] x) => (float[8] y)",
+                          "zero = Constant <value_int = 0> ()\n"
+                          "one = Constant <value_int = 1> ()\n"
+                          "last = Constant <value_int = 7> ()\n"
+                          "shape = Shape (x)\n"
+                          "s = Gather (shape, zero)\n"
+                          "tokens = Range (zero, s, one)\n"
+                          "places = Add (tokens, start)\n"
+                          "slots = Clip (places, zero, last)\n"
+                          "y = ScatterElements <axis = 0> (past, slots, x)"));
+  EXPECT_EQ(m.Element("y"), "(start[0] <= i0 and i0 < S + start[0]) ? x[i0 - start[0]] : past[i0]");
+  EXPECT_EQ(m.Assumed(), "0 <= start[0];S + start[0] <= 8;");
+}
+
 TEST(FormsScatter, CircularPlaces) {
   FormsOfText m(ModelText("(float[B,32,8] cache, float[B,S,8] k, int64 w) => (float[B,32,8] y)",
                           kScalars + Extents("k", "bsd") +

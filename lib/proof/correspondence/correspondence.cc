@@ -30,7 +30,10 @@ Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
       in_common_.insert(after);
     }
   }
-  for (const ManifestCache& cache : relation.caches) AddPast(cache);
+  for (const ManifestCache& cache : relation.caches) {
+    if (steps.tokens_fit) BoundTokens(cache);
+    AddPast(cache);
+  }
   one_ = !relation.caches.empty() &&
          std::all_of(relation.caches.begin(), relation.caches.end(),
                      [&](const ManifestCache& cache) { return HasOneSequence(cache); });
@@ -73,6 +76,29 @@ void Correspondence::AddPast(const ManifestCache& cache) {
     past.selected.push_back(0);
   }
   pasts_[after] = std::move(past);
+}
+
+// Bounds the number of rows that a TensorScatter of the converted model writes into a buffer of a
+// constant number of slots: a step has a token, and more rows than slots are no input of that
+// operator.
+void Correspondence::BoundTokens(const ManifestCache& cache) {
+  const ValueId present = pair_.After(cache.output);
+  const NodeId write = present == kNoValue ? kNoNode : pair_.graph().producer(present);
+  if (cache.source.growing || cache.ring || write == kNoNode ||
+      !pair_.graph().Is(write, "TensorScatter")) {
+    return;
+  }
+  const auto operands = pair_.graph().inputs(write);
+  const auto axis = static_cast<size_t>(cache.axis);
+  const sym::Form buffer = forms_.Of(operands[0]), rows = forms_.Of(operands[1]);
+  if (axis >= std::min(buffer.shape.size(), rows.shape.size())) return;
+  const Expr slots = buffer.shape[axis], tokens = rows.shape[axis];
+  if (slots->kind() != Kind::kInteger || tokens->kind() != Kind::kDim) return;
+  forms_.pool().Dim(tokens->dim(), 1);
+  forms_.pool().Bound(tokens->dim(), slots);
+  assumptions_.Add({AssumptionKind::kNewTokens, tokens->dim().name(),
+                    fmt::format("1 <= {} <= {}", sym::ToString(tokens), sym::ToString(slots)),
+                    AssumptionSource::kHost});
 }
 
 bool Correspondence::HasOneSequence(const ManifestCache& cache) const {

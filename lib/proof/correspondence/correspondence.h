@@ -193,6 +193,7 @@ class Correspondence {
              const std::vector<size_t>& choice) const;
   void RestOnTwin(ValueId after) const;
   void RestOnOneLength() const;
+  void BoundTokens(const ManifestCache& cache);
   bool HasOneSequence(const ManifestCache& cache) const;
 
   const GraphPair& pair_;

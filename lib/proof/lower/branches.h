@@ -24,6 +24,9 @@ struct SourceCase {
   // not say.
   enum class Window { kNone, kFilling, kFull };
   Window window = Window::kNone;
+  // A step has no more tokens than a fixed buffer has slots, also where the source clamps its
+  // start.
+  bool tokens_fit = false;
 };
 
 // Returns true if the graph has an If.

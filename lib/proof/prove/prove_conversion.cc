@@ -140,8 +140,9 @@ absl::StatusOr<onnx::ModelProto> Normal(onnx::ModelProto model) {
   return std::move(rounded.model);
 }
 
+// `tokens_fit`: SourceCase::tokens_fit of all cases.
 Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
-               const Manifest& manifest, Obligations* obligations) {
+               const Manifest& manifest, Obligations* obligations, bool tokens_fit = false) {
   Proof proof;
   const Manifest relation = WithoutCommonRings(manifest);
   auto flat = InlineFunctions(before);
@@ -171,7 +172,8 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
   DeclareFixedSizes(&*source, &*result);
   if (!HasBranches(*source)) {
     ShareConstants(&*source, &*result);
-    for (const SourceCase& steps : WindowCases(relation)) {
+    for (SourceCase& steps : WindowCases(relation)) {
+      steps.tokens_fit = tokens_fit;
       Append(ProveSteps(*source, *result, relation, steps, obligations), &proof);
     }
     return proof;
@@ -216,6 +218,13 @@ std::string CacheWithoutItsAxes(const onnx::ModelProto& before, const onnx::Mode
   return {};
 }
 
+// Returns true if some cache has a fixed capacity in the source, where every row has one slot.
+bool HasFixedBuffer(const Manifest& relation) {
+  return std::any_of(
+      relation.caches.begin(), relation.caches.end(),
+      [](const ManifestCache& cache) { return !cache.source.growing && !cache.ring; });
+}
+
 // Returns the smallest power of two that is not below any size that the two models declare.
 int64_t SizeLimitOf(const onnx::ModelProto& before, const onnx::ModelProto& after) {
   constexpr int64_t kMost = int64_t{1} << 62;
@@ -240,6 +249,15 @@ Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& af
   if (auto same = ProofOfSameModel(before, after, manifest)) return *std::move(same);
   const DeclaredSizes sizes(before, after);
   Proof proof = ProveAll(before, after, manifest, obligations);
+  if (!HoldsWhole(proof) && HasFixedBuffer(manifest)) {
+    Obligations of_fitting;
+    Proof fitting = ProveAll(before, after, manifest,
+                             obligations == nullptr ? nullptr : &of_fitting, /*tokens_fit=*/true);
+    if (HoldsWhole(fitting)) {
+      if (obligations != nullptr) *obligations = of_fitting;
+      proof = std::move(fitting);
+    }
+  }
   if (proof.facts.empty()) return proof;
   if (manifest.uniform && !HoldsWhole(proof)) {
     // Sizes that the converted model computes by several ways from its lengths are the same then.

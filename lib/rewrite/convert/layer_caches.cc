@@ -185,6 +185,18 @@ class LayerSplitter {
   absl::flat_hash_set<std::string> taken_;
 };
 
+// A tensor of more caches than any model has layers is not taken apart.
+constexpr int64_t kMostCaches = 4096;
+
+bool IsOfFewCaches(const LayeredTensor& tensor) {
+  int64_t caches = 1;
+  for (const int64_t extent : tensor.extents) {
+    if (extent < 1 || extent > kMostCaches / caches) return false;
+    caches *= extent;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::vector<LayeredTensor> LayeredTensors(const Analysis& a) {
@@ -214,7 +226,9 @@ std::vector<LayeredTensor> LayeredTensors(const Analysis& a) {
       const sym::Expr extent = form.shape[static_cast<size_t>(axis)];
       if (extent->kind() == sym::Kind::kInteger) tensor.extents.push_back(extent->value());
     }
-    if (tensor.extents.size() == axes.size()) found.push_back(std::move(tensor));
+    if (tensor.extents.size() == axes.size() && IsOfFewCaches(tensor)) {
+      found.push_back(std::move(tensor));
+    }
   }
   return found;
 }

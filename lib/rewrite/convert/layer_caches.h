@@ -22,7 +22,8 @@ struct LayeredTensor {
 
 // Returns the tensors of which some attention is in front of the rows of a later layer, or is not
 // read, and those in which each sequence has a write index of its own. A tensor with a default
-// value is left out. The list is empty if the model has no such tensor.
+// value is left out, and so is one of more than 4096 caches. The list is empty if the model has no
+// such tensor.
 std::vector<LayeredTensor> LayeredTensors(const Analysis& analysis);
 
 // Returns the lowered graph with caches PAST.i.j and PRESENT.i.j in the place of each tensor, i and

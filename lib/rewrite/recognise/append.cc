@@ -74,10 +74,12 @@ struct BufferRegion : WrittenRegion {
   bool reordered = false;  // `past` is taken in another order on an axis
 };
 
-// Reads the region of a present that has the past's shape; nullopt if it has another shape.
-std::optional<BufferRegion> RegionOf(sym::Forms& forms, const CachePair& pair) {
+// Reads the region of `after`, the form of a present that has the past's shape; nullopt if it has
+// another shape.
+std::optional<BufferRegion> RegionOf(sym::Forms& forms, const CachePair& pair,
+                                     const sym::Form& after) {
   sym::Pool& pool = forms.pool();
-  const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
+  const sym::Form before = forms.Of(pair.past);
   if (!SameShape(before, after)) return std::nullopt;
   const std::vector<Expr> here = Indices(pool, static_cast<int>(before.shape.size()));
   std::vector<Expr> pasts = {pool.Load(pair.past, here),
@@ -191,9 +193,10 @@ std::optional<Split> ReadLastRow(sym::Pool& pool, Expr e, const sym::Form& befor
 }
 
 // Reads a region from bounds on the index of one axis, each of which says where it begins or ends.
-std::optional<Write> ReadBounds(sym::Forms& forms, const CachePair& pair, BufferRegion region) {
+std::optional<Write> ReadBounds(sym::Forms& forms, const CachePair& pair, const sym::Form& after,
+                                BufferRegion region) {
   sym::Pool& pool = forms.pool();
-  const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
+  const sym::Form before = forms.Of(pair.past);
   const int rank = static_cast<int>(before.shape.size());
   std::stable_sort(region.conditions.begin(), region.conditions.end(), [&](Expr a, Expr b) {
     return ReadBound(pool, a, rank).axis > ReadBound(pool, b, rank).axis;
@@ -324,12 +327,48 @@ std::optional<Write> ReadPlaceOfRows(sym::Forms& forms, const CachePair& pair,
     }
   }
   for (Expr condition : region.conditions) {
-    const Bound last = ReadBound(pool, condition, rank);
-    if (last.kind != Bound::Kind::kUpper) continue;
-    auto write = ReadPlace(forms, pair, region, last.axis, last.bound, pool.Integer(1));
+    const Bound end = ReadBound(pool, condition, rank);
+    if (end.kind != Bound::Kind::kUpper && end.kind != Bound::Kind::kLower) continue;
+    auto write = ReadPlace(forms, pair, region, end.axis, end.bound, pool.Integer(1));
     if (write) return write;
   }
   return std::nullopt;
+}
+
+// Reads a present of the form `after`.
+std::optional<Write> ReadWriteOf(sym::Forms& forms, const CachePair& pair, const sym::Form& after) {
+  const auto region = RegionOf(forms, pair, after);
+  if (!region) return std::nullopt;
+  auto write = ReadBounds(forms, pair, after, *region);
+  if (!write) write = ReadPlaceOfRows(forms, pair, *region);
+  if (write && region->reordered) write->reordered_past = region->past;
+  return write;
+}
+
+// Returns the names of sizes with which a present, and not its past, is made: one of them may be
+// the number of new rows.
+std::vector<Expr> LengthsInside(sym::Pool& pool, const sym::Form& before, const sym::Form& after) {
+  std::vector<Expr> lengths;
+  absl::flat_hash_set<Expr> seen;
+  for (const Expr extent : before.shape) {
+    for (const sym::DimSymbol& dim : sym::DimsOf(extent)) seen.insert(pool.Dim(dim));
+  }
+  std::vector<Expr> made = after.shape;
+  made.push_back(after.element);
+  for (const Expr e : made) {
+    for (const sym::DimSymbol& dim : sym::DimsOf(e)) {
+      if (seen.insert(pool.Dim(dim)).second) lengths.push_back(pool.Dim(dim));
+    }
+  }
+  return lengths;
+}
+
+// Returns the form where `condition` holds.
+sym::Form Under(sym::Pool& pool, sym::Form form, Expr condition) {
+  const sym::Facts facts{form.shape};
+  form.element = pool.Assume(form.element, condition, true, facts);
+  for (Expr& extent : form.shape) extent = pool.Assume(extent, condition, true, sym::Facts{});
+  return form;
 }
 
 }  // namespace
@@ -374,17 +413,29 @@ std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v) {
 }
 
 std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair) {
-  const auto region = RegionOf(forms, pair);
-  if (!region) return std::nullopt;
-  auto write = ReadBounds(forms, pair, *region);
-  if (!write) write = ReadPlaceOfRows(forms, pair, *region);
-  if (write && region->reordered) write->reordered_past = region->past;
-  return write;
+  return ReadWriteOf(forms, pair, forms.Of(pair.present));
+}
+
+std::optional<TokensThatFit> FindTokensThatFit(sym::Forms& forms, const CachePair& pair) {
+  sym::Pool& pool = forms.pool();
+  const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
+  if (!before.known_rank || !after.known_rank || ReadWrite(forms, pair)) return std::nullopt;
+  for (const Expr tokens : LengthsInside(pool, before, after)) {
+    for (const Expr slots : before.shape) {
+      if (slots->kind() != Kind::kInteger) continue;
+      const sym::Form fitting = Under(pool, after, pool.Le(tokens, slots, sym::Facts{}));
+      const auto write = ReadWriteOf(forms, pair, fitting);
+      if (write && write->length == tokens && before.shape[write->axis] == slots) {
+        return TokensThatFit{tokens, slots};
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<Write> ReadRing(sym::Forms& forms, const CachePair& pair) {
   sym::Pool& pool = forms.pool();
-  const auto region = RegionOf(forms, pair);
+  const auto region = RegionOf(forms, pair, forms.Of(pair.present));
   if (!region || region->reordered || region->conditions.size() != 1) return std::nullopt;
   std::vector<Expr> shape = forms.Of(pair.past).shape;
   const auto wrap = ReadWrap(pool, region->conditions[0], shape);

@@ -38,6 +38,16 @@ struct Write {
   bool writes_some_sequences = false;
 };
 
+// A number of new tokens, a name, and the integer number of slots of a buffer that holds them.
+struct TokensThatFit {
+  sym::Expr tokens = nullptr, slots = nullptr;
+};
+
+// Returns the sizes of a present that is a write (ReadWrite) only for tokens <= slots, such as one
+// that is put together of slices around a start that is clamped to slots - tokens. Returns nullopt
+// if it is a write anyway, or is none.
+std::optional<TokensThatFit> FindTokensThatFit(sym::Forms& forms, const CachePair& pair);
+
 // Each of the next three functions returns nullopt if the present does not have the past's shape,
 // or is made in another way.
 // Reads a present with the update at slots start <= t < start + length.

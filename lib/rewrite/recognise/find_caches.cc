@@ -150,21 +150,34 @@ bool HasQuantizer(const Graph& graph) {
 }
 
 // Finds the candidates. Caches that hold fewer numbers than their type has get them assumed
-// (sym::NumbersOfCaches).
+// (sym::NumbersOfCaches). Steps are taken to have no more tokens than a buffer has slots where the
+// graph writes into it only then, which is a precondition of every conversion of a fixed buffer
+// (KV301).
 Candidates CandidatesFor(Analysis& a) {
   const auto assume = [&](const auto& numbers) {
     auto forms = std::make_unique<sym::Forms>(*a.graph);
     for (const auto& [past, held] : numbers) forms->AssumeNumbersOf(past, held);
     return forms;
   };
+  absl::flat_hash_map<ValueId, NumberSet> narrow;
   const auto cast = sym::CastInputs(*a.graph);
-  if (cast.empty() && !HasQuantizer(*a.graph)) return FindCandidates(*a.forms);
-  const Candidates candidates = FindCandidates(*assume(cast));
-  std::vector<std::pair<ValueId, ValueId>> pairs;
-  for (const Candidate& c : candidates.pairs) pairs.emplace_back(c.pair.past, c.pair.present);
-  const auto narrow = sym::NumbersOfCaches(*a.graph, pairs);
-  if (!narrow.empty()) a.forms = assume(narrow);
-  return FindCandidates(*a.forms);
+  if (!cast.empty() || HasQuantizer(*a.graph)) {
+    const Candidates candidates = FindCandidates(*assume(cast));
+    std::vector<std::pair<ValueId, ValueId>> pairs;
+    for (const Candidate& c : candidates.pairs) pairs.emplace_back(c.pair.past, c.pair.present);
+    narrow = sym::NumbersOfCaches(*a.graph, pairs);
+    if (!narrow.empty()) a.forms = assume(narrow);
+  }
+  Candidates candidates = FindCandidates(*a.forms);
+  for (const Candidate& c : candidates.pairs) {
+    const auto fit = FindTokensThatFit(*a.forms, c.pair);
+    if (!fit) continue;
+    auto forms = assume(narrow);
+    forms->pool().Bound(fit->tokens->dim(), forms->pool().Integer(fit->slots->value()));
+    a.forms = std::move(forms);
+    return FindCandidates(*a.forms);
+  }
+  return candidates;
 }
 
 }  // namespace

@@ -137,16 +137,65 @@ class Inverter {
     return false;
   }
 
-  // Solves place = w + u or (w + u) mod M for the index u.
+  // Solves place = w + u, (w + u) mod M or clamp(w + u, low, high) for the index u.
   bool SolvePlace(size_t n, int k, Expr place) {
     const Coordinate coordinate = coords_[n];
-    if (const Expr start = StartOf(place, k)) {
-      const Expr wrapped = Wrapped(coordinate, start, update_[k]);
-      if (wrapped == nullptr) return false;
-      Take(n, k, pool_.Sub(pool_.Index(coordinate.axis), wrapped));
-      return true;
+    const Expr start = StartOf(place, k);
+    if (start == nullptr && !coordinate.digit && SolveModulo(n, k, place)) return true;
+    return start == nullptr ? SolveClamped(n, k, place) : SolveFrom(n, k, start);
+  }
+
+  bool SolveFrom(size_t n, int k, Expr start) {
+    const Coordinate coordinate = coords_[n];
+    const Expr wrapped = Wrapped(coordinate, start, update_[k]);
+    if (wrapped == nullptr) return false;
+    Take(n, k, pool_.Sub(pool_.Index(coordinate.axis), wrapped));
+    return true;
+  }
+
+  // Solves places that are w + u unless the host gives numbers outside of some bounds, which it is
+  // assumed not to do: several rows would be written to one place there.
+  bool SolveClamped(size_t n, int k, Expr place) {
+    std::vector<std::pair<Expr, Expr>> bounds;  // conditions, and the place where each is false
+    while (place->kind() == Kind::kSelect && ContainsIndex(place->args()[0], kUpdateBase + k)) {
+      const auto args = place->args();
+      const bool then = ContainsIndex(args[1], kUpdateBase + k);
+      if (then == ContainsIndex(args[2], kUpdateBase + k)) return false;
+      for (Expr part : ConjunctsOf(then ? args[0] : pool_.Not(args[0]))) {
+        bounds.emplace_back(part, args[then ? 2 : 1]);
+      }
+      place = args[then ? 1 : 2];
     }
-    return !coordinate.digit && SolveModulo(n, k, place);
+    const Expr start = StartOf(place, k);
+    if (bounds.empty() || start == nullptr) return false;
+    std::vector<Expr> needs;
+    for (const auto& [bound, otherwise] : bounds) {
+      needs.push_back(RoomBelow(bound, pool_.Sub(place, otherwise), k));
+      if (needs.back() == nullptr) return false;
+    }
+    if (!SolveFrom(n, k, start)) return false;
+    for (const Expr need : needs) needs_.emplace_back(need, "clamped index of a scatter");
+    return true;
+  }
+
+  // Returns what must be >= 0 for a comparison of a number of the host to hold for all u, or for a
+  // difference to be 0 where it does not hold. Returns null for other conditions.
+  Expr RoomBelow(Expr bound, Expr difference, int k) {
+    const bool negated = bound->kind() == Kind::kNot;
+    const Expr compared = negated ? bound->args()[0] : bound;
+    if (compared->kind() != Kind::kLe || !c_.engine().IsGivenByHost(compared->args()[0])) {
+      return nullptr;
+    }
+    // x <= 0 or x >= 1
+    const Expr x = compared->args()[0], one = pool_.Integer(1);
+    Expr room = negated ? pool_.Sub(x, one) : pool_.Neg(x);
+    const Expr more = pool_.Add(room, one);
+    if (more == difference || more == pool_.Neg(difference)) room = more;
+    const auto linear = LinearIn(pool_, room, UpdateIndex(k));
+    if (!linear || ContainsIndex(linear->rest, kUpdateBase + k)) return nullptr;
+    if (linear->coefficient >= 0) return linear->rest;
+    const Expr last = pool_.Sub(update_[k], one);
+    return pool_.Add(linear->rest, pool_.Mul(pool_.Integer(linear->coefficient), last));
   }
 
   void Take(size_t n, int k, Expr value) {

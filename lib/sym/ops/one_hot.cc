@@ -16,9 +16,10 @@ bool IsNumber(Expr e, double number) {
 }
 
 // Returns the condition under which the element is 1, if it is 0 otherwise; null for others.
-Expr WhenOne(Expr element) {
+Expr WhenOne(Pool& pool, Expr element) {
   if (element->kind() == Kind::kSelect) {
     const auto q = element->args();
+    if (IsNumber(q[1], 0) && IsNumber(q[2], 1)) return pool.Not(q[0]);
     return IsNumber(q[1], 1) && IsNumber(q[2], 0) ? q[0] : nullptr;
   }
   return element->is_predicate() && element->kind() != Kind::kInteger ? element : nullptr;
@@ -58,7 +59,7 @@ std::optional<PlaceOfOne> SolveEquation(OpContext& c, Expr difference, const Sha
 std::optional<PlaceOfOne> FindPlaceOfOne(OpContext& c, Expr element, const Shape& result,
                                          Expr extent) {
   Pool& pool = c.pool();
-  const Expr when = element == nullptr ? nullptr : WhenOne(element);
+  const Expr when = element == nullptr ? nullptr : WhenOne(pool, element);
   if (when == nullptr || result.size() > kMaxScatterRank) return std::nullopt;
   if (extent->is_integer(1)) {
     Pool::Substitution first;
@@ -87,6 +88,11 @@ std::optional<PlaceOfOne> FindPlaceOfOne(OpContext& c, Expr element, const Shape
     found->condition = c.engine().And(found->condition, pool.Substitute(part, s, FactsOf(result)));
   }
   return found;
+}
+
+Expr OneWhereZero(Pool& pool, Expr element) {
+  const Expr when = element == nullptr ? nullptr : WhenOne(pool, element);
+  return when == nullptr ? nullptr : pool.Not(when);
 }
 
 bool SetRowsOfOneHot(OpContext& c, const Shape& shape, Expr extent, const OperandIndices& indices) {

@@ -24,6 +24,10 @@ struct PlaceOfOne {
 std::optional<PlaceOfOne> FindPlaceOfOne(OpContext& c, Expr element, const Shape& result,
                                          Expr extent);
 
+// Returns the element that is 1 where `element`, 0 or 1 everywhere, is 0. Returns null for elements
+// that may be other numbers.
+Expr OneWhereZero(Pool& pool, Expr element);
+
 // Returns the indices of the element of an operand, 0 or 1, that takes part in the element i0, i1,
 // ... of a product, at `along` on the axis that is summed.
 using OperandIndices = std::function<std::vector<Expr>(int operand, Expr along)>;

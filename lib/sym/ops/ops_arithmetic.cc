@@ -2,6 +2,7 @@
 // constants, selects of constants, predicates or integers, and with the rounding of their type. All
 // other float arithmetic is opaque.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -210,17 +211,22 @@ bool IsProduct(const Graph& graph, ValueId v) {
   return false;
 }
 
-// Returns true if v is what a Where gives, perhaps behind Identity nodes.
+// Returns true if v is put together of two tensors, perhaps behind Identity nodes: selected by a
+// Where, new rows padded or joined with constants, or rows scattered into a tensor.
 bool IsSelection(const Graph& graph, ValueId v) {
   NodeId n = graph.producer(v);
   while (n != kNoNode && graph.Is(n, "Identity")) n = graph.producer(graph.inputs(n)[0]);
-  return n != kNoNode && graph.Is(n, "Where");
+  if (n == kNoNode) return false;
+  constexpr std::array kJoining = {"Where",           "Pad",          "Concat", "ScatterND",
+                                   "ScatterElements", "TensorScatter"};
+  return std::any_of(kJoining.begin(), kJoining.end(),
+                     [&](const char* op) { return graph.Is(n, op); });
 }
 
 // Returns true if the node is a product that is added to another product, to a product of matrices
 // or to a selection, or subtracted from one, or it from the node: a blend, such as
-// old * (1 - hot) + new * hot, Where(hot, 0, old) + new * hot, or score * seen - 10000 * (1 -
-// seen).
+// old * (1 - hot) + new * hot, Where(hot, 0, old) + new * hot, old * (1 - hot) + Pad(new), or
+// score * seen - 10000 * (1 - seen).
 bool IsPartOfBlend(OpContext& c) {
   const Graph& graph = c.engine().graph();
   if (c.op() != "Mul" || c.output(0) == kNoValue) return false;

@@ -113,6 +113,25 @@ Expr ReduceOne(OpContext& c, const std::string& op, Expr e, int index, Expr exte
   return linear ? SumOf(pool, linear->coefficient, linear->rest, extent) : nullptr;
 }
 
+// Returns the reduction of an element of a one-hot tensor over Index(kUpdateBase): its sum and its
+// maximum say whether there is a 1. The minimum and the product of what is 0 where a one-hot tensor
+// is 1 say that there is none. Returns null for other elements and other reductions. `out` is the
+// shape of the result.
+Expr ReducedOneHot(OpContext& c, Expr element, const Shape& out, Expr extent) {
+  const std::string& op = c.op();
+  const bool any = (op == "ReduceSum" && CountsExactly(c.type(0))) || op == "ReduceMax";
+  const bool none = op == "ReduceMin" || op == "ReduceProd";
+  if (!any && !none) return nullptr;
+  if (none) element = OneWhereZero(c.pool(), element);
+  const auto found = FindPlaceOfOne(c, element, out, extent);
+  if (!found) return nullptr;
+  if (op == "ReduceMax" || op == "ReduceMin") {
+    c.AssumeNonNegative(AssumptionReason::kNotEmpty, c.pool().Sub(extent, c.pool().Integer(1)),
+                        Facts{}, "length of a reduced axis");
+  }
+  return any ? found->condition : c.pool().Not(found->condition);
+}
+
 }  // namespace
 
 // The axes are input 1 or an attribute. Without them all axes are reduced, or no axis with
@@ -154,13 +173,12 @@ void OpReduce(OpContext& c) {
     all.extents.resize(kReducedBase + rank, nullptr);
     for (int axis : *normal) all.extents[kReducedBase + axis] = shape[axis];
     Expr e = c.engine().At(c.in(0), own, all);
-    // A sum of one-hot rows says whether one of them has a 1 there.
-    if (op == "ReduceSum" && CountsExactly(c.type(0)) && normal->size() == 1) {
+    if (normal->size() == 1 && e != nullptr) {
       Pool::Substitution s;
       s.indices.assign(kReducedBase + rank, nullptr);
       s.indices[kReducedBase + normal->front()] = c.pool().Index(kUpdateBase);
-      const Expr hot = e == nullptr ? nullptr : c.pool().Substitute(e, s, all);
-      if (auto found = FindPlaceOfOne(c, hot, out, shape[normal->front()])) return found->condition;
+      const Expr row = c.pool().Substitute(e, s, all);
+      if (const Expr any = ReducedOneHot(c, row, out, shape[normal->front()])) return any;
     }
     if (!std::all_of(normal->begin(), normal->end(),
                      [&](int axis) { return shape[axis]->is_integer(1); })) {
