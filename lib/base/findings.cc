@@ -247,7 +247,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Export with one tensor for keys and one for values per layer."},
     {"KV218", "sees-later-tokens", "a query sees tokens behind it",
      "In a batch of prompts of different lengths it would see the pads behind the shorter ones.",
-     "Export with a causal mask, with a padding mask as input, or with one token per step."},
+     "Export with a causal mask, with a padding mask as input, or with one token per step. If no "
+     "step ever holds padding tokens, convert with --padding none."},
     {"KV219", "no-source-for-length", "nothing tells the past's length without a new input",
      "A derived control needs an input that is as long as past and new tokens together.",
      "Use --control input."},

@@ -185,6 +185,10 @@ std::string WhyNoPadding(const Graph& graph, const NoPadding& why) {
                 "{} computes with other rows of a step: no padding tokens among them",
                 at(other.node));
           },
+          [&](const LaterTokensSeen& later) {
+            return fmt::format("a token sees those behind it at {}: no padding tokens among them",
+                               graph.NodeName(later.node));
+          },
           [](const IndexFromTotalLength&) {
             return std::string(
                 "a step writes the last of the valid rows: no padding tokens behind its own");

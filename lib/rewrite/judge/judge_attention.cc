@@ -58,6 +58,7 @@ JudgedAttention AttentionJudge::Judge(const AttentionSite& site,
   MaskOfSite judged = {site, key, s_.pool.And(keep, Normal(key, site.mask.bias_keep)), start};
   PlannedAttention planned;
   planned.keys = KeysOf(judged);
+  planned.sees_later_tokens = SeesLaterTokens(judged);
   if (std::holds_alternative<AllSlotsValid>(planned.keys)) {
     keep = OfSourceKeys(judged, keep);
     judged.keep = OfSourceKeys(judged, judged.keep);

@@ -99,6 +99,24 @@ std::vector<ValueId> FindParts(const PlanBasis& s, const CacheUpdate& update,
   return parts;
 }
 
+// Returns the element of new rows whose sequences are reordered with the past's as that of one
+// value of the source in another order: rows[x[i0], ..] instead of the operators that compute it.
+// Returns the element as it is if there is no such value.
+Expr ReorderedRows(const PlanBasis& s, const PlannedCache& cache, const std::vector<Expr>& shape) {
+  if (cache.reordered_past == nullptr) return cache.update_element;
+  const auto batch = static_cast<int>(cache.layout.find('B'));
+  std::vector<Expr> places = Indices(s.pool, static_cast<int>(shape.size()));
+  const Expr order = cache.reordered_past->args()[batch];
+  sym::Pool::Substitution in_place;
+  in_place.atoms[order] = places[batch];
+  const Expr rows = s.pool.Substitute(cache.update_element, in_place, sym::Facts{shape});
+  const ValueId found = FindValue(s.forms, cache.pair.present, rows, shape, std::nullopt,
+                                  s.forms.ElementType(cache.pair.past));
+  if (found == kNoValue) return cache.update_element;
+  places[batch] = order;
+  return s.pool.Load(found, places);
+}
+
 // Returns where the new rows come from, and sets *narrow as PlannedWrite::narrow_rows. Fails if
 // they are no value and there are no nodes for them.
 absl::StatusOr<NewRows> RowsOf(const PlanBasis& s, const PlannedCache& cache, bool* narrow) {
@@ -120,7 +138,8 @@ absl::StatusOr<NewRows> RowsOf(const PlanBasis& s, const PlannedCache& cache, bo
     if (rows != kNoValue) return NewRows(RowsInSourceLayout{rows});
   }
   DrawnRows drawn;
-  drawn.rows.element = s.pool.Substitute(cache.update_element, s.extents.normal, sym::Facts{shape});
+  drawn.rows.element =
+      s.pool.Substitute(ReorderedRows(s, cache, shape), s.extents.normal, sym::Facts{shape});
   drawn.rows.shape = std::move(shape);
   drawn.rows.elem_type = numbers;
   drawn.rows.role = "update";

@@ -80,10 +80,17 @@ bool AttentionJudge::CountsNewTokens(const MaskOfSite& mask) const {
   });
 }
 
+bool AttentionJudge::SeesLaterTokens(const MaskOfSite& mask) const {
+  const bool biased = !mask.site.mask.biases.empty();
+  return mask.key.grows() && !HidesLater(s_, mask) && !(biased && MayHideLater(s_, mask.site.node));
+}
+
 AttentionJudge::Objection AttentionJudge::JudgeMask(const MaskOfSite& mask) const {
   if (auto reason = JudgeColumns(mask)) return *std::move(reason);
   const bool biased = !mask.site.mask.biases.empty();
-  if (mask.key.grows() && !HidesLater(s_, mask) && !(biased && MayHideLater(s_, mask.site.node))) {
+  // The rows of a window are not those of all tokens, so that its mask must say which it shows.
+  const bool all_tokens = mask.key.linear() && !mask.key.window();
+  if (SeesLaterTokens(mask) && !(all_tokens && s_.options.padding == Padding::kNone)) {
     return PlanRefusal{
         PlanRefusal::Cause::kModel,
         Reason("KV218",

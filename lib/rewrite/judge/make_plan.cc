@@ -141,6 +141,7 @@ class SchemeJudge {
       internal::JudgedAttention judged = judge_.Judge(*attention.site, plan_.assumed);
       if (auto* planned = std::get_if<PlannedAttention>(&judged)) {
         plan_.assumed = planned->assumed;
+        if (planned->sees_later_tokens) plan_.no_padding = LaterTokensSeen{attention.node};
         outcome = std::move(*planned);
         return;
       }
@@ -154,6 +155,12 @@ class SchemeJudge {
     const bool may_stay = !s_.fifos && !s_.rings && (!s_.growing || s_.views());
     if (!may_stay) return Refuse(*std::move(reason));
     if (!s_.growing || internal::MayHideLater(s_, attention.node)) return;
+    const bool windows = absl::c_any_of(
+        s_.caches, [](const PlannedCache& cache) { return cache.window().has_value(); });
+    if (!windows && s_.options.padding == Padding::kNone) {
+      plan_.no_padding = LaterTokensSeen{attention.node};
+      return;
+    }
     Refuse(MakeFinding("KV218", "needs a mask that hides later tokens, found none that can be read",
                        s_.graph, {attention.node}));
   }
@@ -441,7 +448,7 @@ ConversionPlan MakePlan(const Analysis& a, const ResolvedOptions& given) {
   plan.one_tensor = options.cache_tensors == CacheTensors::kPacked;
   plan.names = std::move(storage.names);
   if (options.rotary == Rotary::kFused) plan.rotations = RotationsOf(a, plan);
-  plan.no_padding = internal::ForbidsPadding(a);
+  if (auto forbids = internal::ForbidsPadding(a)) plan.no_padding = *forbids;
   plan.may_hide_all_keys = internal::MayHideAllKeys(a, !plan.extents.key_length_masks.empty());
   if (!plan.no_padding && plan.may_hide_all_keys && LosesRows(a, plan)) {
     if (const NodeId n = FindOtherTokens(a); n != kNoNode) plan.no_padding = OtherRowsRead{n};

@@ -163,7 +163,8 @@ struct PlannedAttention {
   bool tree = false;  // the mask is combined with IndexInputs::tree_mask
   // The mask is added to the scores, and hides unused slots.
   bool additive = false;
-  bool states_length = true;  // the operator is given nonpad_kv_seqlen
+  bool states_length = true;       // the operator is given nonpad_kv_seqlen
+  bool sees_later_tokens = false;  // the mask may show a query tokens behind it
   // [1, N, 1, 1]: the score of a key of zeros behind the others, whose value is zeros. Absent:
   // there is no sink. With a sink, `additive` is true, and nonpad_kv_seqlen counts all keys.
   std::optional<sym::Emitter::Request> sink;
@@ -193,8 +194,8 @@ struct RederivedOperand {
 };
 
 // Why no padding tokens may be among the new tokens of a step: a state takes in every token; a node
-// computes all tokens of a step together; it computes with other rows of a step; or padding tokens
-// would move the rows that a step writes.
+// computes all tokens of a step together; it computes with other rows of a step; an attention shows
+// tokens those behind them; or padding tokens would move the rows that a step writes.
 struct StateTakesTokens {};
 struct TokensTogether {
   NodeId node = kNoNode;
@@ -202,10 +203,13 @@ struct TokensTogether {
 struct OtherRowsRead {
   NodeId node = kNoNode;
 };
+struct LaterTokensSeen {
+  NodeId node = kNoNode;
+};
 // The write index is a length that the host feeds, minus the number of new tokens.
 struct IndexFromTotalLength {};
-using NoPadding =
-    std::variant<StateTakesTokens, TokensTogether, OtherRowsRead, IndexFromTotalLength>;
+using NoPadding = std::variant<StateTakesTokens, TokensTogether, OtherRowsRead, LaterTokensSeen,
+                               IndexFromTotalLength>;
 
 // All caches are quantised when they are written (rewrite/emit/quantize_caches.h).
 struct PlannedQuantization {

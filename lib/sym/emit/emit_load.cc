@@ -9,6 +9,16 @@
 #include "sym/emit/tensor_builder.h"
 
 namespace kvlift::sym {
+namespace {
+
+// Returns true if the index is an element of an integer tensor at output indices, as a Gather of the
+// source reads it at every place.
+bool IsReadEverywhere(Expr index) {
+  return index->kind() == Kind::kLoad &&
+         absl::c_all_of(index->args(), [](Expr arg) { return arg->kind() == Kind::kIndex; });
+}
+
+}  // namespace
 
 // Brings a tensor, whose axes are the given output axes in ascending order, to full rank.
 std::string Emitter::Builder::OnAxes(const std::string& value, const std::vector<int>& axes) {
@@ -107,7 +117,7 @@ absl::StatusOr<Emitter::Piece> Emitter::Builder::Place(Expr load, int axis,
   const Expr arg = load->args()[axis];
   KV_ASSIGN_OR_RETURN(Piece piece, Whole(arg));
   const Form& form = e_.forms_.Of(load->source());
-  if (branches_ == 0 || !form.known_rank) return piece;
+  if (branches_ == 0 || !form.known_rank || IsReadEverywhere(arg)) return piece;
   Pool& pool = e_.forms_.pool();
   const Facts facts{{r_.shape.begin(), r_.shape.end()}};
   const Expr last = pool.Sub(form.shape[axis], pool.Integer(1));

@@ -53,6 +53,7 @@ std::optional<int64_t> ScalarOf(const TensorProto& t) {
 InputUses::InputUses(const onnx::ModelProto& model) { Read(model.graph()); }
 
 void InputUses::Read(const onnx::GraphProto& graph) {
+  for (const auto& output : graph.output()) outputs_.insert(output.name());
   for (const TensorProto& t : graph.initializer()) constants_[t.name()] = &t;
   for (const NodeProto& node : graph.node()) {
     for (int k = 0; k < node.input_size(); ++k) readers_[node.input(k)].push_back({&node, k});
@@ -184,9 +185,11 @@ bool InputUses::IsOrder(const std::string& input) const {
     if (r.operand == 1 && r.node->op_type() == "Gather" && !IsConstant(r.node->input(0))) {
       const auto made = makers_.find(r.node->input(0)), order = makers_.find(r.node->input(1));
       const bool shape = made != makers_.end() && made->second->op_type() == "Shape";
-      // A reshaped index of what the graph computes may be a position in a table.
+      // A reshaped index of what the graph computes may be a position in a table, unless the graph
+      // returns what it selects, such as a present in the order of the beams.
       const bool arranged = order != makers_.end() && order->second->op_type() == "Reshape";
-      const bool computed = arranged && made != makers_.end();
+      const bool computed =
+          arranged && made != makers_.end() && !outputs_.contains(r.node->output(0));
       // An index on a later axis, say of one slot of a mask, does not reorder sequences.
       if (!shape && !computed && IntAttribute(*r.node, "axis", 0) <= 1) found = true;
     }
