@@ -16,7 +16,7 @@ from onnx import TensorProto
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from ort_models_test import Driver
-from support.cases import session
+from support.cases import session, source_of_case
 from support.recorded import MODELS, steps_of
 from support.schemas import check_json
 from support.tool import done, tool
@@ -26,7 +26,7 @@ WAYS = ("scatternd", "where", "attention-23", "decomposed")
 REAL = ("llama_optimum", "qwen2_optimum", "gemma2_optimum", "gpt2_optimum", "bloom_optimum",
         "llama_static_ts", "whisper_decoder_with_past_optimum")
 # All facts about the lowered model hold for all shapes.
-PROVED = ("llama_static_ts",)
+PROVED = ("llama_optimum", "llama_static_ts")
 # The plans run as well; they take seconds.
 TESTED = ("llama_optimum", "llama_static_ts")
 
@@ -134,6 +134,17 @@ class LowerTest(unittest.TestCase):
             with self.subTest(to):
                 _, document = self.lowered(path, to)
                 self.assertIn(document["equality"], ("proved", "tested"))
+
+    def test_text_cases_are_proved(self):
+        """Covers a cache in the order of the beams, and a clamped start."""
+        for name in ("growing_concat_beams_of_present", "fixed_buffer_clamped_splice_both"):
+            path = self.at(name + ".converted.onnx")
+            done("convert", source_of_case(name, self.folder), "-o", path)
+            for to in WAYS:
+                with self.subTest(case=name, to=to):
+                    _, document = self.lowered(path, to)
+                    clamps_twice = to == "where" and name.startswith("fixed_buffer")
+                    self.assertEqual(document["equality"], "tested" if clamps_twice else "proved")
 
     def test_scatters_in_onnx_runtime(self):
         random = np.random.default_rng(5)

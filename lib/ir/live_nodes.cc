@@ -1,10 +1,16 @@
 #include "ir/live_nodes.h"
 
+#include <utility>
+
 namespace kvlift {
 
 absl::flat_hash_set<NodeId> LiveNodes(const Graph& graph) {
+  return NodesBehind(graph, {graph.graph_outputs().begin(), graph.graph_outputs().end()});
+}
+
+absl::flat_hash_set<NodeId> NodesBehind(const Graph& graph, std::vector<ValueId> values) {
   absl::flat_hash_set<NodeId> live;
-  std::vector<ValueId> queue(graph.graph_outputs().begin(), graph.graph_outputs().end());
+  std::vector<ValueId> queue = std::move(values);
   while (!queue.empty()) {
     const NodeId n = queue.back() == kNoValue ? kNoNode : graph.producer(queue.back());
     queue.pop_back();

@@ -2,6 +2,7 @@
 // SRCS: support/case_edits.cc support/case_file.cc support/models.cc
 // Operators of the conversion that refuse to run where the source runs: steps and divisors of 0,
 // extents below 0, coordinates outside of a table.
+#include <algorithm>
 #include <string>
 
 #include "support/proof_pair.h"
@@ -116,6 +117,47 @@ TEST(Bounds, TheFirstStepKeepsThem) {
             "");
   EXPECT_EQ(ScaledByRows("part = Slice(present_k, at_0, tokens, at_2) part_dims = Shape(part)"
                          " count = Slice(part_dims, at_2, at_3)"),
+            "");
+}
+
+constexpr char kKeyWrite[] =
+    "[\"/kvlift/layers.0/key/TensorScatter\"] present_k = TensorScatter <axis: int = 2>"
+    " (past_k, k_new, write_indices)";
+
+constexpr char kSeen[] =
+    "[\"/kvlift/shared/mask_2\"] \"/kvlift/shared/mask_2\" = Expand"
+    " (\"/kvlift/shared/mask_1\", \"/kvlift/shared/shape\")";
+constexpr char kSeenByMany[] =
+    "many = Not (few)\nany = Or (\"/kvlift/shared/mask_1\", many)\n"
+    "\"/kvlift/shared/mask_2\" = Expand (any, \"/kvlift/shared/shape\")";
+
+// The conversion with a write that fails unless a step has at most three tokens, and a mask that is
+// right for such steps only.
+Proof WithWriteOfFewTokens(const std::string& write) {
+  return ProofOfPair(kCase, {},
+                     {{kKeyWrite,
+                       "limit = Constant <value = int64[1] {3}> ()\n"
+                       "number = Shape <start: int = 1, end: int = 2> (q)\n"
+                       "few = LessOrEqual (number, limit)\n"
+                       "room = Shape <start: int = 2, end: int = 3> (past_k)\n"
+                       "index = Where (few, write_indices, room)\n" +
+                           write},
+                      {kSeen, kSeenByMany}});
+}
+
+// A write that every step needs excludes the steps in which it fails, and the ledger says so. A
+// write that no output needs excludes nothing: a runtime need not run it.
+TEST(Guards, ExcludeStepsInTheLedgerAndOnlyWhereTheyAreNeeded) {
+  const Proof live =
+      WithWriteOfFewTokens("present_k = TensorScatter <axis: int = 2> (past_k, k_new, index)");
+  EXPECT_EQ(Unproved(live), "");
+  const auto& entries = live.assumptions.all();
+  EXPECT_TRUE(std::any_of(entries.begin(), entries.end(), [](const Assumption& entry) {
+    return entry.condition == "S <= 3; the converted model stops in other steps" && entry.checked;
+  }));
+  EXPECT_NE(Unproved(WithWriteOfFewTokens(
+                "unread = TensorScatter <axis: int = 2> (past_k, k_new, index)\n" +
+                std::string(kKeyWrite))),
             "");
 }
 

@@ -41,6 +41,7 @@ class GuardReader {
       return pool_.Prove(pool_.Lt(capacity, end, Facts{}), Facts{}) == sym::Truth::kYes;
     };
     const Expr condition = index->args()[0];
+    if (outside(index->args()[1])) return pool_.Not(condition);
     return outside(index->args()[2]) ? condition : pool_.True();
   }
 
@@ -58,7 +59,7 @@ Expr GuardsOf(const GraphPair& pair, const Correspondence& twins) {
   GuardReader reader(pair, twins);
   Expr all = pool.True();
   for (NodeId n = 0; n < pair.graph().num_nodes(); ++n) {
-    if (pair.IsInAfter(n)) all = pool.And(all, reader.Read(n));
+    if (pair.IsInAfter(n) && pair.IsNeeded(n)) all = pool.And(all, reader.Read(n));
   }
   return all;
 }

@@ -9,7 +9,8 @@ namespace kvlift {
 
 // Returns the conjunction of the conditions c of all TensorScatters whose write index is "c ? x :
 // y" with y outside the buffer: such a write fails unless c holds. Conditions that differ between
-// sequences are left out. Returns the constant true if no condition is found.
+// sequences are left out, and so are writes that no output needs, which a runtime need not run.
+// Returns the constant true if no condition is found.
 sym::Expr GuardsOf(const GraphPair& pair, const Correspondence& twins);
 
 }  // namespace kvlift

@@ -35,8 +35,9 @@ class ConditionReader {
         known_of_all_.insert(OfAllPlaces(twins_.Normal(part, Facts{})));
       }
     }
+    // Nodes that a runtime need not run enforce nothing.
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (pair_.IsInAfter(n)) continue;
+      if (pair_.IsInAfter(n) || !pair_.IsNeeded(n)) continue;
       if (const Expr fits = MaskFits(n); fits != nullptr) {
         known_.insert(twins_.Normal(fits, Facts{}));
       }
@@ -95,10 +96,28 @@ class ConditionReader {
     for (Expr& extent : facts.extents) extent = twins_.Extent(extent, sequence);
     Expr mine = twins_.Translate(condition, sequence, facts);
     if (mine == nullptr) return false;
+    if (OfEachSequence(mine, sequence, facts)->is_integer(1)) return true;
     mine = AtLongest(pool_, mine);
     if (mine->is_integer(1) || known_.contains(mine) || HoldsForNonEmptyStep(forms_, mine))
       return true;
     return Follows(pool_.And(twins_.Fits(), written_), mine, facts);
+  }
+
+  // Returns a condition about `sequence` in which each maximum over the sequences that the source
+  // computes is the number of that sequence plus some k >= 0.
+  Expr OfEachSequence(Expr condition, Expr sequence, const Facts& facts) {
+    if (facts.extents.empty() || facts.extents[0] == nullptr) return condition;
+    sym::Pool::Substitution s;
+    for (Expr load : sym::LoadsOf(condition)) {
+      const NodeId n = graph_.producer(load->source());
+      const ValueId numbers = n == kNoNode ? kNoValue : LargestOf(forms_, n);
+      if (numbers == kNoValue || forms_.Of(numbers).shape[0] != facts.extents[0]) continue;
+      const Expr own = forms_.At(numbers, {sequence}, facts);
+      if (own != nullptr) s.atoms[load] = pool_.Add(own, MoreOfLongest(forms_, n));
+    }
+    if (s.atoms.empty()) return condition;
+    twins_.RestOnLemma(lemmas::kLongestSequence);
+    return pool_.Substitute(condition, s, facts);
   }
 
   // Returns true if the condition about each element of inputs holds, or is one of the source's.

@@ -9,6 +9,7 @@
 #include "contract/words.h"
 #include "fmt/format.h"
 #include "ir/declared_sizes.h"
+#include "ir/live_nodes.h"
 #include "ir/operators/operator_changes.h"
 #include "ir/operators/operator_traits.h"
 #include "ir/spans.h"
@@ -444,6 +445,10 @@ absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const Mode
       return output != kNoValue && pair.graph_->name(output).rfind(pair.prefix_, 0) == 0;
     }));
   }
+  const auto of_source = pair.graph_->graph_outputs();
+  std::vector<ValueId> results(of_source.begin(), of_source.end());
+  for (const auto& output : after.graph().output()) results.push_back(pair.After(output.name()));
+  pair.needed_ = NodesBehind(*pair.graph_, std::move(results));
   sym::FormsOptions options;
   options.compared = pair.in_after_;  // see proof/facts/unmet_conditions.h
   pair.forms_ = std::make_shared<sym::Forms>(*pair.graph_, options);

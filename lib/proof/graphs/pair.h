@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "contract/manifest.h"
 #include "ir/graph.h"
@@ -65,6 +66,8 @@ class GraphPair {
   ValueId After(const std::string& name) const;
   // Returns true if the node belongs to the converted model only.
   bool IsInAfter(NodeId node) const { return node >= 0 && in_after_[node]; }
+  // Returns true if an output of its model depends on the node. A runtime need not run others.
+  bool IsNeeded(NodeId node) const { return needed_.contains(node); }
   // Returns true if the value belongs to the converted model only: its node does, or it is an input
   // or constant under a name of its own.
   bool IsValueInAfter(ValueId value) const {
@@ -97,6 +100,7 @@ class GraphPair {
   // A name of the converted model -> its name here.
   absl::flat_hash_map<std::string, std::string> after_names_;
   std::vector<bool> in_after_;
+  absl::flat_hash_set<NodeId> needed_;
   int64_t opset_before_ = 0, opset_after_ = 0;
   std::string prefix_;  // the prefix of names that only the converted model has
   // All constants of both models, by their names here.

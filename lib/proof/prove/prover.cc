@@ -109,6 +109,7 @@ class Prover {
       proof.not_tried = std::move(why);
       return proof;
     }
+    const std::vector<Assumption> stops = StepsThatStop(guards);
     equality_.Suppose(guards);
     // Nodes come in topological order, so operands are matched before their readers.
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
@@ -153,6 +154,7 @@ class Prover {
       if (of_emptiness && HoldsInEveryStep(forms_, assumption.predicate, twins_.past())) continue;
       if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
     }
+    for (const Assumption& stop : stops) proof.assumptions.Add(stop);
     proof.lengths = LengthLimitsOf(pair_, twins_);
     HoldOtherDimensions(&proof);
     ExcludePadding(&proof);
@@ -160,6 +162,20 @@ class Prover {
   }
 
  private:
+  // Returns entries for the conditions without which the converted model stops (GuardsOf), apart
+  // from those that hold wherever the rows of a step fit into the buffers.
+  std::vector<Assumption> StepsThatStop(Expr guards) {
+    std::vector<Assumption> stops;
+    for (const Expr guard : sym::ConjunctsOf(guards)) {
+      if (equality_.Follows(twins_.Fits(), guard, Facts{})) continue;
+      stops.push_back({AssumptionKind::kOther, "write index",
+                       fmt::format("{}; the converted model stops in other steps",
+                                   sym::ToString(guard, &graph_)),
+                       AssumptionSource::kOperator, true});
+    }
+    return stops;
+  }
+
   // Returns true if all results of a node are the presents of buffers: `caches` are those that it
   // makes. The source has no such node.
   bool OnlyFillsBuffers(NodeId n, absl::Span<const ManifestCache* const> caches) const {

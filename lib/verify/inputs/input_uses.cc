@@ -187,13 +187,15 @@ bool InputUses::IsOrder(const std::string& input) const {
       const bool shape = made != makers_.end() && made->second->op_type() == "Shape";
       // A reshaped index of what the graph computes may be a position in a table, unless the graph
       // returns what it selects, such as a present in the order of the beams.
-      const bool arranged = order != makers_.end() && order->second->op_type() == "Reshape";
+      const bool arranged =
+          order != makers_.end() && IsOneOf(*order->second, {"Reshape", "Unsqueeze", "Squeeze"});
       const bool computed =
           arranged && made != makers_.end() && !outputs_.contains(r.node->output(0));
       // An index on a later axis, say of one slot of a mask, does not reorder sequences.
       if (!shape && !computed && IntAttribute(*r.node, "axis", 0) <= 1) found = true;
     }
-    return r.operand == 0 && IsOneOf(*r.node, {"Cast", "Identity", "Reshape"});
+    return r.operand == 0 &&
+           IsOneOf(*r.node, {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze"});
   });
   return found;
 }

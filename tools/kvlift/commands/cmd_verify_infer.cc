@@ -142,8 +142,10 @@ class Inferrer {
       if (twin == their) own.growing = false;
       // A host takes inputs and outputs by their names, whatever the graph makes of them.
       if (named) own.input = their->input, own.output = their->output;
-      CorrectAxis(&own);
-      AddCache(*their, own);
+      CorrectAxis(after_, &own);
+      CacheReport source = *their;
+      if (named) ShareAxis(&source, &own);
+      AddCache(source, own);
     }
   }
 
@@ -194,9 +196,9 @@ class Inferrer {
     if (IsCircular(mine.output)) m_.mode = BufferMode::kCircular;
   }
 
-  // Returns the TensorScatter that makes a cache's present; null if there is none.
-  const onnx::NodeProto* WriterOf(const std::string& output) const {
-    for (const auto& node : after_.graph().node()) {
+  // Returns the TensorScatter of a model that makes a cache's present; null if there is none.
+  static const onnx::NodeProto* WriterOf(const ModelProto& model, const std::string& output) {
+    for (const auto& node : model.graph().node()) {
       if (node.op_type() == "TensorScatter" && node.output(0) == output) return &node;
     }
     return nullptr;
@@ -211,20 +213,35 @@ class Inferrer {
   }
 
   bool IsCircular(const std::string& output) const {
-    const auto* writer = WriterOf(output);
+    const auto* writer = WriterOf(after_, output);
     const auto* mode = writer == nullptr ? nullptr : AttributeOf(*writer, "mode");
     return mode != nullptr && mode->s() == "circular";
   }
 
-  // The axis of a TensorScatter tells where the cache has its sequence.
-  void CorrectAxis(CacheReport* cache) const {
-    const auto* writer = WriterOf(cache->output);
-    const auto* in = Find(after_.graph().input(), cache->input);
+  // The axis of a TensorScatter tells where the cache of that model has its sequence.
+  static void CorrectAxis(const ModelProto& model, CacheReport* cache) {
+    const auto* writer = WriterOf(model, cache->output);
+    const auto* in = Find(model.graph().input(), cache->input);
     if (writer == nullptr || in == nullptr) return;
     const auto* axis = AttributeOf(*writer, "axis");
     cache->axis = axis == nullptr ? -2 : axis->i();
     if (cache->axis < 0) cache->axis += static_cast<int64_t>(DimsOf(*in).size());
     if (static_cast<int64_t>(cache->layout.find('S')) != cache->axis) cache->layout.clear();
+  }
+
+  // A host feeds a tensor of one name and shape to both models. If a TensorScatter writes it in one
+  // of them, that tells the axes of the other one, too.
+  void ShareAxis(CacheReport* source, CacheReport* own) const {
+    const auto* past = Find(before_.graph().input(), source->input);
+    const auto* in = Find(after_.graph().input(), own->input);
+    if (past == nullptr || in == nullptr || DimsOf(*past) != DimsOf(*in)) return;
+    const bool known = WriterOf(before_, source->output) != nullptr;
+    const bool own_known = WriterOf(after_, own->output) != nullptr;
+    if (known == own_known) return;
+    CacheReport *from = known ? source : own, *to = known ? own : source;
+    CorrectAxis(known ? before_ : after_, from);
+    to->axis = from->axis;
+    to->layout = from->layout;
   }
 
   // Returns true if both caches declare the same sizes on all axes but that of the rows, which is
