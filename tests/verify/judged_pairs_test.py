@@ -131,6 +131,16 @@ class JudgedPairsTest(FolderTest):
             self.assertIn("assumed: all sequences of a batch have the same number of past tokens",
                           run.stdout)
 
+    def test_positions_rounded_to_half_precision(self):
+        """Above 2048 they are no longer told apart, which lifting to float32 must not undo."""
+        rounded = decoder(mask=False, layers=1, more="""
+    ch = Cast <to = 10> (columns) cf = Cast <to = 1> (ch) rh = Cast <to = 10> (rows2)
+    rf = Cast <to = 1> (rh) seen_h = LessOrEqual (cf, rf) visible = Unsqueeze (seen_h, axes)""")
+        exact = decoder(mask=False, layers=1)
+        self.assertIn("verdict: different", self.verify(rounded, exact).stdout)
+        self.assertIn("verdict: different", self.verify(exact, rounded).stdout)
+        self.assertRegex(self.verify(rounded, rounded).stdout, r"\nverdict: equal")
+
     def test_steps_as_long_as_a_ring_takes(self):
         """A manifest that says that rings keep fewer rows permits longer steps than are right."""
         source = self.saved("source.onnx", decoder(mask=False, low="-3.4e38", more="""

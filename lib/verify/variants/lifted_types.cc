@@ -13,10 +13,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/status.h"
 #include "exec/memory/tensor.h"
+#include "ir/graph.h"
 #include "ir/spans.h"
 #include "ir/tensor_data.h"
 #include "ir/types.h"
 #include "onnx/onnx_pb.h"
+#include "onnxio/model/model.h"
 #include "verify/variants/other_weights.h"
 
 namespace kvlift {
@@ -145,6 +147,58 @@ class Lifter {
   Lift lift_;
 };
 
+// A Cast of integers to a half type, by its place among the nodes of the graph.
+struct CastOfIntegers {
+  int node = 0;
+  int64_t type = 0;  // onnx TensorProto::DataType
+};
+
+// Returns the Casts of the main graph that take integers whose types are declared or inferred.
+std::vector<CastOfIntegers> CastsOfIntegers(const std::shared_ptr<const onnx::ModelProto>& model) {
+  std::vector<CastOfIntegers> casts;
+  const auto& nodes = model->graph().node();
+  for (int k = 0; k < nodes.size(); ++k) {
+    const auto to = IntAttribute(nodes[k], "to", 0);
+    if (nodes[k].op_type() == "Cast" && nodes[k].domain().empty() &&
+        IsHalfType(static_cast<int32_t>(to))) {
+      casts.push_back({k, to});
+    }
+  }
+  if (casts.empty()) return casts;
+  auto inferred = InferShapes(*model);
+  const auto graph = Graph::Build(
+      inferred.ok() ? std::make_shared<const onnx::ModelProto>(*std::move(inferred)) : model);
+  if (!graph.ok()) return {};
+  std::erase_if(casts, [&](const CastOfIntegers& cast) {
+    const ValueId v = graph->Find(nodes[cast.node].input(0));
+    return v == kNoValue || !IsIntegerType(graph->type(v).elem_type);
+  });
+  return casts;
+}
+
+// Lets lifted Casts round to their half type again, behind which a Cast to float32 follows.
+void RoundIntegers(const std::vector<CastOfIntegers>& casts, onnx::GraphProto* graph) {
+  if (casts.empty()) return;
+  google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes;
+  size_t next = 0;
+  for (int k = 0; k < graph->node_size(); ++k) {
+    onnx::NodeProto& node = *nodes.Add();
+    node = std::move(*graph->mutable_node(k));
+    if (next == casts.size() || casts[next].node != k) continue;
+    onnx::NodeProto wide = node;
+    const std::string rounded = node.output(0) + "/rounded";
+    for (onnx::AttributeProto& a : *node.mutable_attribute()) {
+      if (a.name() == "to") a.set_i(casts[next].type);
+    }
+    node.set_output(0, rounded);
+    wide.set_input(0, rounded);
+    wide.set_name(node.name() + "/wide");
+    *nodes.Add() = std::move(wide);
+    ++next;
+  }
+  graph->mutable_node()->Swap(&nodes);
+}
+
 }  // namespace
 
 LiftedWeights::LiftedWeights() : store_(std::make_shared<Store>()) {}
@@ -165,6 +219,7 @@ absl::StatusOr<Model> LiftedWeights::WithFloat32(const Model& model) const {
   lifter.Values(graph.mutable_output());
   lifter.Values(graph.mutable_value_info());
   KV_RETURN_IF_ERROR(lifter.Nodes(graph.mutable_node()));
+  RoundIntegers(CastsOfIntegers(model.proto), &graph);
   for (onnx::FunctionProto& function : *proto->mutable_functions()) {
     KV_RETURN_IF_ERROR(lifter.Nodes(function.mutable_node()));
   }

@@ -25,7 +25,9 @@ class LiftedWeights {
  public:
   LiftedWeights();
 
-  // Returns the lifted model, which keeps the proto of `model` alive. InvalidArgument, NotFound or
+  // Returns the lifted model, which keeps the proto of `model` alive. Integers that a Cast of the
+  // main graph takes to a half type are rounded as before, since positions above 2048 are no longer
+  // told apart there: that is what the model computes, and no noise. InvalidArgument, NotFound or
   // OutOfRange for a weight that cannot be read.
   absl::StatusOr<Model> WithFloat32(const Model& model) const;
 
