@@ -78,9 +78,9 @@ void Correspondence::AddPast(const ManifestCache& cache) {
   pasts_[after] = std::move(past);
 }
 
-// Bounds the number of rows that a TensorScatter of the converted model writes into a buffer of a
-// constant number of slots: a step has a token, and more rows than slots are no input of that
-// operator.
+// Bounds the size that the number of rows depends on which a TensorScatter of the converted model
+// writes into a buffer of a constant number of slots: a step has a token, and no more tokens than
+// there are slots, since the operator does not take more rows.
 void Correspondence::BoundTokens(const ManifestCache& cache) {
   const ValueId present = pair_.After(cache.output);
   const NodeId write = present == kNoValue ? kNoNode : pair_.graph().producer(present);
@@ -92,12 +92,13 @@ void Correspondence::BoundTokens(const ManifestCache& cache) {
   const auto axis = static_cast<size_t>(cache.axis);
   const sym::Form buffer = forms_.Of(operands[0]), rows = forms_.Of(operands[1]);
   if (axis >= std::min(buffer.shape.size(), rows.shape.size())) return;
-  const Expr slots = buffer.shape[axis], tokens = rows.shape[axis];
-  if (slots->kind() != Kind::kInteger || tokens->kind() != Kind::kDim) return;
-  forms_.pool().Dim(tokens->dim(), 1);
-  forms_.pool().Bound(tokens->dim(), slots);
-  assumptions_.Add({AssumptionKind::kNewTokens, tokens->dim().name(),
-                    fmt::format("1 <= {} <= {}", sym::ToString(tokens), sym::ToString(slots)),
+  const Expr slots = buffer.shape[axis];
+  const std::vector<sym::DimSymbol> tokens = sym::DimsOf(rows.shape[axis]);
+  if (slots->kind() != Kind::kInteger || tokens.size() != 1) return;
+  forms_.pool().Dim(tokens[0], 1);
+  forms_.pool().Bound(tokens[0], slots);
+  assumptions_.Add({AssumptionKind::kNewTokens, tokens[0].name(),
+                    fmt::format("1 <= {} <= {}", tokens[0].name(), sym::ToString(slots)),
                     AssumptionSource::kHost});
 }
 

@@ -173,6 +173,15 @@ bool ValueHidesLater(const PlanBasis& s, ValueId v, absl::Span<const Expr> start
   return false;
 }
 
+// Returns true if `keep` is false for every key behind `bound`, however many conditions say so.
+bool HidesBehind(const PlanBasis& s, Expr keep, Expr bound, const sym::Facts& facts) {
+  sym::Pool::Substitution behind;
+  const Expr first = s.pool.Add(bound, s.pool.Integer(1));
+  behind.indices = {nullptr, nullptr, nullptr,
+                    s.pool.Add(first, s.pool.Internal("keys behind the bound", 0))};
+  return s.pool.Substitute(keep, behind, facts)->is_integer(0);
+}
+
 // Returns true if the node works on scores or masks element by element, or moves them.
 bool CarriesScores(const Graph& graph, NodeId n) {
   return KeepsElementsApart(graph.node(n)) || graph.Is(n, "Dropout");
@@ -186,9 +195,10 @@ bool Implies(const PlanBasis& s, const MaskOfSite& mask, Expr offset) {
   return std::all_of(cases.begin(), cases.end(), [&](const MaskOfSite& one) {
     const Expr bound = s.pool.Add(one.start, offset);
     const auto parts = sym::ConjunctsOf(one.keep);
-    return std::any_of(parts.begin(), parts.end(), [&](Expr part) {
+    const bool said = std::any_of(parts.begin(), parts.end(), [&](Expr part) {
       return Says(s.pool, part, s.pool.Index(3), bound, facts);
     });
+    return said || HidesBehind(s, one.keep, bound, facts);
   });
 }
 

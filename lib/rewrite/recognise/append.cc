@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "rewrite/recognise/attention/match.h"
 #include "rewrite/recognise/axis_letters.h"
@@ -74,12 +75,10 @@ struct BufferRegion : WrittenRegion {
   bool reordered = false;  // `past` is taken in another order on an axis
 };
 
-// Reads the region of `after`, the form of a present that has the past's shape; nullopt if it has
-// another shape.
-std::optional<BufferRegion> RegionOf(sym::Forms& forms, const CachePair& pair,
-                                     const sym::Form& after) {
+// Reads the region of a present that has the past's shape; nullopt if it has another shape.
+std::optional<BufferRegion> RegionOf(sym::Forms& forms, const CachePair& pair) {
   sym::Pool& pool = forms.pool();
-  const sym::Form before = forms.Of(pair.past);
+  const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
   if (!SameShape(before, after)) return std::nullopt;
   const std::vector<Expr> here = Indices(pool, static_cast<int>(before.shape.size()));
   std::vector<Expr> pasts = {pool.Load(pair.past, here),
@@ -193,10 +192,9 @@ std::optional<Split> ReadLastRow(sym::Pool& pool, Expr e, const sym::Form& befor
 }
 
 // Reads a region from bounds on the index of one axis, each of which says where it begins or ends.
-std::optional<Write> ReadBounds(sym::Forms& forms, const CachePair& pair, const sym::Form& after,
-                                BufferRegion region) {
+std::optional<Write> ReadBounds(sym::Forms& forms, const CachePair& pair, BufferRegion region) {
   sym::Pool& pool = forms.pool();
-  const sym::Form before = forms.Of(pair.past);
+  const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
   const int rank = static_cast<int>(before.shape.size());
   std::stable_sort(region.conditions.begin(), region.conditions.end(), [&](Expr a, Expr b) {
     return ReadBound(pool, a, rank).axis > ReadBound(pool, b, rank).axis;
@@ -335,40 +333,24 @@ std::optional<Write> ReadPlaceOfRows(sym::Forms& forms, const CachePair& pair,
   return std::nullopt;
 }
 
-// Reads a present of the form `after`.
-std::optional<Write> ReadWriteOf(sym::Forms& forms, const CachePair& pair, const sym::Form& after) {
-  const auto region = RegionOf(forms, pair, after);
-  if (!region) return std::nullopt;
-  auto write = ReadBounds(forms, pair, after, *region);
-  if (!write) write = ReadPlaceOfRows(forms, pair, *region);
-  if (write && region->reordered) write->reordered_past = region->past;
-  return write;
-}
-
-// Returns the names of sizes with which a present, and not its past, is made: one of them may be
+// Returns the names of sizes that graph inputs declare, and the past does not: one of them may be
 // the number of new rows.
-std::vector<Expr> LengthsInside(sym::Pool& pool, const sym::Form& before, const sym::Form& after) {
-  std::vector<Expr> lengths;
-  absl::flat_hash_set<Expr> seen;
-  for (const Expr extent : before.shape) {
-    for (const sym::DimSymbol& dim : sym::DimsOf(extent)) seen.insert(pool.Dim(dim));
-  }
-  std::vector<Expr> made = after.shape;
-  made.push_back(after.element);
-  for (const Expr e : made) {
-    for (const sym::DimSymbol& dim : sym::DimsOf(e)) {
-      if (seen.insert(pool.Dim(dim)).second) lengths.push_back(pool.Dim(dim));
+std::vector<sym::DimSymbol> SizesBesides(sym::Forms& forms, const sym::Form& past) {
+  std::vector<sym::DimSymbol> sizes, own;
+  const auto add = [](const sym::Form& form, const auto& to) {
+    for (const Expr extent : form.shape) {
+      for (const sym::DimSymbol& dim : sym::DimsOf(extent)) to(dim);
     }
+  };
+  add(past, [&](const sym::DimSymbol& dim) { own.push_back(dim); });
+  for (const ValueId input : forms.graph().graph_inputs()) {
+    add(forms.Of(input), [&](const sym::DimSymbol& dim) {
+      if (!absl::c_linear_search(own, dim) && !absl::c_linear_search(sizes, dim)) {
+        sizes.push_back(dim);
+      }
+    });
   }
-  return lengths;
-}
-
-// Returns the form where `condition` holds.
-sym::Form Under(sym::Pool& pool, sym::Form form, Expr condition) {
-  const sym::Facts facts{form.shape};
-  form.element = pool.Assume(form.element, condition, true, facts);
-  for (Expr& extent : form.shape) extent = pool.Assume(extent, condition, true, sym::Facts{});
-  return form;
+  return sizes;
 }
 
 }  // namespace
@@ -413,29 +395,37 @@ std::optional<Append> ReadAppend(sym::Forms& forms, ValueId past, ValueId v) {
 }
 
 std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair) {
-  return ReadWriteOf(forms, pair, forms.Of(pair.present));
+  const auto region = RegionOf(forms, pair);
+  if (!region) return std::nullopt;
+  auto write = ReadBounds(forms, pair, *region);
+  if (!write) write = ReadPlaceOfRows(forms, pair, *region);
+  if (write && region->reordered) write->reordered_past = region->past;
+  return write;
 }
 
-std::optional<TokensThatFit> FindTokensThatFit(sym::Forms& forms, const CachePair& pair) {
-  sym::Pool& pool = forms.pool();
+std::vector<TokensThatFit> TokensThatMayFit(sym::Forms& forms, const CachePair& pair) {
   const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
-  if (!before.known_rank || !after.known_rank || ReadWrite(forms, pair)) return std::nullopt;
-  for (const Expr tokens : LengthsInside(pool, before, after)) {
-    for (const Expr slots : before.shape) {
-      if (slots->kind() != Kind::kInteger) continue;
-      const sym::Form fitting = Under(pool, after, pool.Le(tokens, slots, sym::Facts{}));
-      const auto write = ReadWriteOf(forms, pair, fitting);
-      if (write && write->length == tokens && before.shape[write->axis] == slots) {
-        return TokensThatFit{tokens, slots};
-      }
-    }
+  if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size() ||
+      ReadWrite(forms, pair)) {
+    return {};
   }
-  return std::nullopt;
+  std::vector<Expr> slots;
+  for (size_t k = 0; k < before.shape.size(); ++k) {
+    const Expr extent = before.shape[k];
+    const bool number = extent->kind() == Kind::kInteger;
+    if (!number && after.shape[k] != extent) return {};  // the cache grows
+    if (number && !absl::c_linear_search(slots, extent)) slots.push_back(extent);
+  }
+  std::vector<TokensThatFit> found;
+  for (const sym::DimSymbol& tokens : SizesBesides(forms, before)) {
+    for (const Expr number : slots) found.push_back({tokens, number->value()});
+  }
+  return found;
 }
 
 std::optional<Write> ReadRing(sym::Forms& forms, const CachePair& pair) {
   sym::Pool& pool = forms.pool();
-  const auto region = RegionOf(forms, pair, forms.Of(pair.present));
+  const auto region = RegionOf(forms, pair);
   if (!region || region->reordered || region->conditions.size() != 1) return std::nullopt;
   std::vector<Expr> shape = forms.Of(pair.past).shape;
   const auto wrap = ReadWrap(pool, region->conditions[0], shape);

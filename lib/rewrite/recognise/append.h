@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "rewrite/types/rule.h"
 #include "sym/forms/forms.h"
@@ -38,15 +39,16 @@ struct Write {
   bool writes_some_sequences = false;
 };
 
-// A number of new tokens, a name, and the integer number of slots of a buffer that holds them.
+// The name of a size that may be the number of new tokens, and the number of slots of a buffer.
 struct TokensThatFit {
-  sym::Expr tokens = nullptr, slots = nullptr;
+  sym::DimSymbol tokens;
+  int64_t slots = 0;
 };
 
-// Returns the sizes of a present that is a write (ReadWrite) only for tokens <= slots, such as one
-// that is put together of slices around a start that is clamped to slots - tokens. Returns nullopt
-// if it is a write anyway, or is none.
-std::optional<TokensThatFit> FindTokensThatFit(sym::Forms& forms, const CachePair& pair);
+// Returns the pairs of sizes with tokens <= slots that may make the present of a buffer a write
+// (ReadWrite), such as of one that is put together of slices around a start that is clamped to
+// slots - tokens. The list is empty if it is a write anyway, or if the cache grows.
+std::vector<TokensThatFit> TokensThatMayFit(sym::Forms& forms, const CachePair& pair);
 
 // Each of the next three functions returns nullopt if the present does not have the past's shape,
 // or is made in another way.

@@ -149,6 +149,9 @@ bool HasQuantizer(const Graph& graph) {
   return false;
 }
 
+// At most this many candidates are read as buffers for steps that fit into them.
+constexpr int kMostFitted = 4;
+
 // Finds the candidates. Caches that hold fewer numbers than their type has get them assumed
 // (sym::NumbersOfCaches). Steps are taken to have no more tokens than a buffer has slots where the
 // graph writes into it only then, which is a precondition of every conversion of a fixed buffer
@@ -169,13 +172,22 @@ Candidates CandidatesFor(Analysis& a) {
     if (!narrow.empty()) a.forms = assume(narrow);
   }
   Candidates candidates = FindCandidates(*a.forms);
+  int tried = 0;
   for (const Candidate& c : candidates.pairs) {
-    const auto fit = FindTokensThatFit(*a.forms, c.pair);
-    if (!fit) continue;
-    auto forms = assume(narrow);
-    forms->pool().Bound(fit->tokens->dim(), forms->pool().Integer(fit->slots->value()));
-    a.forms = std::move(forms);
-    return FindCandidates(*a.forms);
+    const auto sizes = TokensThatMayFit(*a.forms, c.pair);
+    if (!sizes.empty() && ++tried > kMostFitted) break;
+    for (const TokensThatFit& fit : sizes) {
+      auto forms = assume(narrow);
+      const sym::Expr slots = forms->pool().Integer(fit.slots);
+      forms->pool().Bound(fit.tokens, slots);
+      const auto write = ReadWrite(*forms, c.pair);
+      const sym::Expr tokens = forms->pool().Dim(fit.tokens);
+      if (!write || write->length != tokens || forms->Of(c.pair.past).shape[write->axis] != slots) {
+        continue;
+      }
+      a.forms = std::move(forms);
+      return FindCandidates(*a.forms);
+    }
   }
   return candidates;
 }

@@ -169,9 +169,15 @@ class Inverter {
     const Expr start = StartOf(place, k);
     if (bounds.empty() || start == nullptr) return false;
     std::vector<Expr> needs;
+    // Rows that lie inside the axis must not be clamped.
+    const Expr behind =
+        pool_.Sub(data_[coords_[n].axis], pool_.Add(start, update_[static_cast<size_t>(k)]));
     for (const auto& [bound, otherwise] : bounds) {
-      needs.push_back(RoomBelow(bound, pool_.Sub(place, otherwise), k));
-      if (needs.back() == nullptr) return false;
+      const Expr need = RoomBelow(bound, pool_.Sub(place, otherwise), k);
+      const bool inside = need != nullptr && (NonNegative(pool_, pool_.Sub(need, start), facts_) ||
+                                              NonNegative(pool_, pool_.Sub(need, behind), facts_));
+      if (!inside) return false;
+      needs.push_back(need);
     }
     if (!SolveFrom(n, k, start)) return false;
     for (const Expr need : needs) needs_.emplace_back(need, "clamped index of a scatter");
