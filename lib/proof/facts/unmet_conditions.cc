@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "proof/facts/needs.h"
 #include "proof/lemmas/longest_sequence.h"
+#include "proof/lemmas/names.h"
 #include "proof/reading/read_attention.h"
 
 namespace kvlift {

@@ -167,7 +167,7 @@ class Prover {
   std::vector<Assumption> StepsThatStop(Expr guards) {
     std::vector<Assumption> stops;
     for (const Expr guard : sym::ConjunctsOf(guards)) {
-      if (equality_.Follows(twins_.Fits(), guard, Facts{})) continue;
+      if (equality_.Follows(twins_.Fits(), guard, sym::Facts{})) continue;
       stops.push_back({AssumptionKind::kOther, "write index",
                        fmt::format("{}; the converted model stops in other steps",
                                    sym::ToString(guard, &graph_)),

@@ -9,6 +9,7 @@
 #include "base/overloaded.h"
 #include "fmt/format.h"
 #include "rewrite/branches/if_branches.h"
+#include "rewrite/recognise/append.h"
 #include "rewrite/recognise/new_rows_only.h"
 #include "sym/forms/keeps_value.h"
 

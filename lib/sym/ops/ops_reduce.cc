@@ -289,6 +289,7 @@ void OpEinsum(OpContext& c) {
   const int n = c.num_inputs();
   if (n == 0 || !c.Known(n)) return;
   std::vector<size_t> ranks;
+  ranks.reserve(static_cast<size_t>(n));
   for (int k = 0; k < n; ++k) ranks.push_back(c.in(k).form.shape.size());
   const auto equation = ReadEinsumEquation(StringAttribute(c.proto(), "equation", ""), ranks);
   if (!equation) return;

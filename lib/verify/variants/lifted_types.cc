@@ -215,9 +215,9 @@ absl::StatusOr<Model> LiftedWeights::WithFloat32(const Model& model) const {
   onnx::GraphProto& graph = *proto->mutable_graph();
   const Lifter lifter(
       [&](const TensorProto& tensor) { return store_->Lift(tensor, model.base_dir); });
-  lifter.Values(graph.mutable_input());
-  lifter.Values(graph.mutable_output());
-  lifter.Values(graph.mutable_value_info());
+  Lifter::Values(graph.mutable_input());
+  Lifter::Values(graph.mutable_output());
+  Lifter::Values(graph.mutable_value_info());
   KV_RETURN_IF_ERROR(lifter.Nodes(graph.mutable_node()));
   RoundIntegers(CastsOfIntegers(model.proto), &graph);
   for (onnx::FunctionProto& function : *proto->mutable_functions()) {
