@@ -143,15 +143,12 @@ TEST(FormsScatter, ClampedStart) {
 // more.
 TEST(FormsScatter, ClampedRows) {
   FormsOfText m(ModelText("(int64[1] start, float[8] past, float[S] x) => (float[8] y)",
-                          "zero = Constant <value_int = 0> ()\n"
-                          "one = Constant <value_int = 1> ()\n"
-                          "last = Constant <value_int = 7> ()\n"
-                          "shape = Shape (x)\n"
-                          "s = Gather (shape, zero)\n"
-                          "tokens = Range (zero, s, one)\n"
-                          "places = Add (tokens, start)\n"
-                          "slots = Clip (places, zero, last)\n"
-                          "y = ScatterElements <axis = 0> (past, slots, x)"));
+                          kScalars + Extents("x", "s") +
+                              "last = Constant <value_int = 7> ()\n"
+                              "tokens = Range (zero, s, one)\n"
+                              "places = Add (tokens, start)\n"
+                              "slots = Clip (places, zero, last)\n"
+                              "y = ScatterElements <axis = 0> (past, slots, x)"));
   EXPECT_EQ(m.Element("y"), "(start[0] <= i0 and i0 < S + start[0]) ? x[i0 - start[0]] : past[i0]");
   EXPECT_EQ(m.Assumed(), "0 <= start[0];S + start[0] <= 8;");
 }

@@ -132,7 +132,7 @@ class JudgedPairsTest(FolderTest):
                           run.stdout)
 
     def test_positions_rounded_to_half_precision(self):
-        """Above 2048 they are no longer told apart, which lifting to float32 must not undo."""
+        """Float16 does not tell positions above 2048 apart; lifting to float32 must keep that."""
         rounded = decoder(mask=False, layers=1, more="""
     ch = Cast <to = 10> (columns) cf = Cast <to = 1> (ch) rh = Cast <to = 10> (rows2)
     rf = Cast <to = 1> (rh) seen_h = LessOrEqual (cf, rf) visible = Unsqueeze (seen_h, axes)""")

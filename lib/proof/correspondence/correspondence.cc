@@ -78,9 +78,9 @@ void Correspondence::AddPast(const ManifestCache& cache) {
   pasts_[after] = std::move(past);
 }
 
-// Bounds the size that the number of rows depends on which a TensorScatter of the converted model
-// writes into a buffer of a constant number of slots: a step has a token, and no more tokens than
-// there are slots, since the operator does not take more rows.
+// Assumes that a step has a token, and no more tokens than a buffer of a constant number of slots
+// holds. TensorScatter does not take more rows. The size that is bounded is the one that the number
+// of rows depends on.
 void Correspondence::BoundTokens(const ManifestCache& cache) {
   const ValueId present = pair_.After(cache.output);
   const NodeId write = present == kNoValue ? kNoNode : pair_.graph().producer(present);

@@ -140,7 +140,7 @@ absl::StatusOr<onnx::ModelProto> Normal(onnx::ModelProto model) {
   return std::move(rounded.model);
 }
 
-// `tokens_fit`: SourceCase::tokens_fit of all cases.
+// `tokens_fit`: SourceCase::tokens_fit of all cases. Models with branches are not tried with it.
 Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
                const Manifest& manifest, Obligations* obligations, bool tokens_fit = false) {
   Proof proof;
@@ -178,6 +178,7 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
     }
     return proof;
   }
+  if (tokens_fit) return proof;
   const std::vector<std::string> flags = KeptFlags(*source, relation);
   // Only the obligations of the proof that is kept are returned.
   Obligations of_first, of_second;
@@ -249,26 +250,23 @@ Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& af
   if (auto same = ProofOfSameModel(before, after, manifest)) return *std::move(same);
   const DeclaredSizes sizes(before, after);
   Proof proof = ProveAll(before, after, manifest, obligations);
-  if (!HoldsWhole(proof) && HasFixedBuffer(manifest)) {
-    Obligations of_fitting;
-    Proof fitting = ProveAll(before, after, manifest,
-                             obligations == nullptr ? nullptr : &of_fitting, /*tokens_fit=*/true);
-    if (HoldsWhole(fitting)) {
-      if (obligations != nullptr) *obligations = of_fitting;
-      proof = std::move(fitting);
-    }
-  }
+  // Proves once more under further assumptions, and keeps that if all of it is proved.
+  const auto prove_under = [&](const onnx::ModelProto& result, bool tokens_fit) {
+    Obligations own;
+    Proof other =
+        ProveAll(before, result, manifest, obligations == nullptr ? nullptr : &own, tokens_fit);
+    if (!HoldsWhole(other)) return false;
+    if (obligations != nullptr) *obligations = own;
+    proof = std::move(other);
+    return true;
+  };
+  if (!HoldsWhole(proof) && HasFixedBuffer(manifest)) prove_under(after, /*tokens_fit=*/true);
   if (proof.facts.empty()) return proof;
-  if (manifest.uniform && !HoldsWhole(proof)) {
-    // Sizes that the converted model computes by several ways from its lengths are the same then.
-    Obligations of_shared;
-    Proof shared = ProveAll(before, WithOneLength(after, manifest), manifest,
-                            obligations == nullptr ? nullptr : &of_shared);
-    if (HoldsWhole(shared)) {
-      shared.assumptions.Add(SequencesOfOneLength());
-      if (obligations != nullptr) *obligations = of_shared;
-      proof = std::move(shared);
-    }
+  // Sizes that the converted model computes by several ways from its lengths are the same if all
+  // sequences have one length.
+  if (manifest.uniform && !HoldsWhole(proof) &&
+      prove_under(WithOneLength(after, manifest), /*tokens_fit=*/false)) {
+    proof.assumptions.Add(SequencesOfOneLength());
   }
   proof.assumptions.Add(SmallSizes());
   proof.assumptions.Add(ProductsAreFinite());

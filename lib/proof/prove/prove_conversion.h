@@ -31,9 +31,9 @@ class DeclaredSizes {
 // Compares `before` (the source) with `after` (the converted model) under the relation in
 // `manifest`. Neither model is changed. Failures are not a Status: `not_tried` says why the models
 // could not be compared (opsets below 7, functions that cannot be inlined, branches that are not
-// understood, caches without the axes that the manifest names). Arithmetic on float tensors is taken as real arithmetic, so rounding is not checked.
-// `obligations` receives the equalities that the facts rest on
-// (proof/correspondence/obligations.h); null if they are not wanted.
+// understood, caches without the axes that the manifest names). Arithmetic on float tensors is
+// taken as real arithmetic, so rounding is not checked. `obligations` receives the equalities that
+// the facts rest on (proof/correspondence/obligations.h); null if they are not wanted.
 Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& after,
                       const Manifest& manifest, Obligations* obligations = nullptr);
 

@@ -58,7 +58,6 @@ JudgedAttention AttentionJudge::Judge(const AttentionSite& site,
   MaskOfSite judged = {site, key, s_.pool.And(keep, Normal(key, site.mask.bias_keep)), start};
   PlannedAttention planned;
   planned.keys = KeysOf(judged);
-  planned.sees_later_tokens = SeesLaterTokens(judged);
   if (std::holds_alternative<AllSlotsValid>(planned.keys)) {
     keep = OfSourceKeys(judged, keep);
     judged.keep = OfSourceKeys(judged, judged.keep);
@@ -71,6 +70,7 @@ JudgedAttention AttentionJudge::Judge(const AttentionSite& site,
                   site, {site.mask.biases[0].value});
   }
   if (auto objection = JudgeMask(judged)) return AsJudged(*std::move(objection));
+  planned.sees_later_tokens = s_.options.padding == Padding::kNone && SeesLaterTokens(judged);
   if (!WrittenAlike(key, s_.caches[site.value.cache])) {
     return Reason("KV210", "needs keys and values that are written at the same slots", site);
   }

@@ -40,10 +40,10 @@ class AttentionJudge {
   // see the same keys.
   bool HasRowsOfOneToken(const AttentionSite& site, const PlannedCache& key) const;
   std::optional<Finding> JudgeBiases(const AttentionSite& site, int32_t type) const;
-  // Returns why Attention-24 cannot have the mask.
   // Returns true if a query over a growing cache may see tokens of its step behind it. In a batch
   // of prompts of different lengths it would see the padding tokens behind the shorter ones.
   bool SeesLaterTokens(const MaskOfSite& mask) const;
+  // Returns why Attention-24 cannot have the mask.
   Objection JudgeMask(const MaskOfSite& mask) const;
   // Returns why the columns of a mask of the host are not keys; nullopt if they are.
   std::optional<Finding> JudgeColumns(const MaskOfSite& mask) const;

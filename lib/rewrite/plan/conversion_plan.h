@@ -163,8 +163,9 @@ struct PlannedAttention {
   bool tree = false;  // the mask is combined with IndexInputs::tree_mask
   // The mask is added to the scores, and hides unused slots.
   bool additive = false;
-  bool states_length = true;       // the operator is given nonpad_kv_seqlen
-  bool sees_later_tokens = false;  // the mask may show a query tokens behind it
+  bool states_length = true;  // the operator is given nonpad_kv_seqlen
+  // The mask may show a query tokens behind it, which Padding::kNone permits.
+  bool sees_later_tokens = false;
   // [1, N, 1, 1]: the score of a key of zeros behind the others, whose value is zeros. Absent:
   // there is no sink. With a sink, `additive` is true, and nonpad_kv_seqlen counts all keys.
   std::optional<sym::Emitter::Request> sink;

@@ -336,19 +336,15 @@ std::optional<Write> ReadPlaceOfRows(sym::Forms& forms, const CachePair& pair,
 // Returns the names of sizes that graph inputs declare, and the past does not: one of them may be
 // the number of new rows.
 std::vector<sym::DimSymbol> SizesBesides(sym::Forms& forms, const sym::Form& past) {
-  std::vector<sym::DimSymbol> sizes, own;
-  const auto add = [](const sym::Form& form, const auto& to) {
-    for (const Expr extent : form.shape) {
-      for (const sym::DimSymbol& dim : sym::DimsOf(extent)) to(dim);
-    }
-  };
-  add(past, [&](const sym::DimSymbol& dim) { own.push_back(dim); });
+  std::vector<sym::DimSymbol> sizes;
   for (const ValueId input : forms.graph().graph_inputs()) {
-    add(forms.Of(input), [&](const sym::DimSymbol& dim) {
-      if (!absl::c_linear_search(own, dim) && !absl::c_linear_search(sizes, dim)) {
-        sizes.push_back(dim);
+    for (const Expr extent : forms.Of(input).shape) {
+      for (const sym::DimSymbol& size : sym::DimsOf(extent)) {
+        const bool of_past =
+            absl::c_any_of(past.shape, [&](Expr e) { return sym::ContainsDim(e, size); });
+        if (!of_past && !absl::c_linear_search(sizes, size)) sizes.push_back(size);
       }
-    });
+    }
   }
   return sizes;
 }
@@ -405,8 +401,7 @@ std::optional<Write> ReadWrite(sym::Forms& forms, const CachePair& pair) {
 
 std::vector<TokensThatFit> TokensThatMayFit(sym::Forms& forms, const CachePair& pair) {
   const sym::Form before = forms.Of(pair.past), after = forms.Of(pair.present);
-  if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size() ||
-      ReadWrite(forms, pair)) {
+  if (!before.known_rank || !after.known_rank || before.shape.size() != after.shape.size()) {
     return {};
   }
   std::vector<Expr> slots;
@@ -416,6 +411,7 @@ std::vector<TokensThatFit> TokensThatMayFit(sym::Forms& forms, const CachePair& 
     if (!number && after.shape[k] != extent) return {};  // the cache grows
     if (number && !absl::c_linear_search(slots, extent)) slots.push_back(extent);
   }
+  if (ReadWrite(forms, pair)) return {};
   std::vector<TokensThatFit> found;
   for (const sym::DimSymbol& tokens : SizesBesides(forms, before)) {
     for (const Expr number : slots) found.push_back({tokens, number->value()});

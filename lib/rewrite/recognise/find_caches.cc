@@ -3,9 +3,12 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 #include "base/overloaded.h"
 #include "fmt/format.h"
 #include "rewrite/branches/if_branches.h"
@@ -153,6 +156,29 @@ bool HasQuantizer(const Graph& graph) {
 // At most this many candidates are read as buffers for steps that fit into them.
 constexpr int kMostFitted = 4;
 
+// Returns forms that bound a number of tokens, under which a candidate is a write into a buffer
+// that holds so many, and was none before. Returns null if there are none. `fresh` makes forms
+// without such a bound.
+std::unique_ptr<sym::Forms> WithTokensThatFit(
+    sym::Forms& forms, absl::Span<const Candidate> candidates,
+    absl::FunctionRef<std::unique_ptr<sym::Forms>()> fresh) {
+  int tried = 0;
+  for (const Candidate& c : candidates) {
+    const auto sizes = TokensThatMayFit(forms, c.pair);
+    if (!sizes.empty() && ++tried > kMostFitted) return nullptr;
+    for (const TokensThatFit& fit : sizes) {
+      auto bounded = fresh();
+      const sym::Expr slots = bounded->pool().Integer(fit.slots);
+      bounded->pool().Bound(fit.tokens, slots);
+      const auto write = ReadWrite(*bounded, c.pair);
+      const bool fits = write && write->length == bounded->pool().Dim(fit.tokens) &&
+                        bounded->Of(c.pair.past).shape[write->axis] == slots;
+      if (fits) return bounded;
+    }
+  }
+  return nullptr;
+}
+
 // Finds the candidates. Caches that hold fewer numbers than their type has get them assumed
 // (sym::NumbersOfCaches). Steps are taken to have no more tokens than a buffer has slots where the
 // graph writes into it only then, which is a precondition of every conversion of a fixed buffer
@@ -173,24 +199,10 @@ Candidates CandidatesFor(Analysis& a) {
     if (!narrow.empty()) a.forms = assume(narrow);
   }
   Candidates candidates = FindCandidates(*a.forms);
-  int tried = 0;
-  for (const Candidate& c : candidates.pairs) {
-    const auto sizes = TokensThatMayFit(*a.forms, c.pair);
-    if (!sizes.empty() && ++tried > kMostFitted) break;
-    for (const TokensThatFit& fit : sizes) {
-      auto forms = assume(narrow);
-      const sym::Expr slots = forms->pool().Integer(fit.slots);
-      forms->pool().Bound(fit.tokens, slots);
-      const auto write = ReadWrite(*forms, c.pair);
-      const sym::Expr tokens = forms->pool().Dim(fit.tokens);
-      if (!write || write->length != tokens || forms->Of(c.pair.past).shape[write->axis] != slots) {
-        continue;
-      }
-      a.forms = std::move(forms);
-      return FindCandidates(*a.forms);
-    }
-  }
-  return candidates;
+  auto bounded = WithTokensThatFit(*a.forms, candidates.pairs, [&] { return assume(narrow); });
+  if (bounded == nullptr) return candidates;
+  a.forms = std::move(bounded);
+  return FindCandidates(*a.forms);
 }
 
 }  // namespace

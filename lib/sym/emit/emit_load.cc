@@ -11,8 +11,8 @@
 namespace kvlift::sym {
 namespace {
 
-// Returns true if the index is an element of an integer tensor at output indices, as a Gather of the
-// source reads it at every place.
+// Returns true if the index is an element of an integer tensor at output indices. A Gather of the
+// source reads such an index at every place.
 bool IsReadEverywhere(Expr index) {
   return index->kind() == Kind::kLoad &&
          absl::c_all_of(index->args(), [](Expr arg) { return arg->kind() == Kind::kIndex; });

@@ -113,10 +113,11 @@ Expr ReduceOne(OpContext& c, const std::string& op, Expr e, int index, Expr exte
   return linear ? SumOf(pool, linear->coefficient, linear->rest, extent) : nullptr;
 }
 
-// Returns the reduction of an element of a one-hot tensor over Index(kUpdateBase): its sum and its
-// maximum say whether there is a 1. The minimum and the product of what is 0 where a one-hot tensor
-// is 1 say that there is none. Returns null for other elements and other reductions. `out` is the
-// shape of the result.
+// Returns the reduction of an element over Index(kUpdateBase), if the tensor or its complement is
+// one-hot along that axis. The sum and the maximum of a one-hot tensor are 1 where it holds a 1.
+// The minimum and the product of the complement are 1 where the one-hot tensor holds none. Returns
+// null if neither tensor is one-hot, or if another operator reduces it. `out` is the shape of the
+// result.
 Expr ReducedOneHot(OpContext& c, Expr element, const Shape& out, Expr extent) {
   const std::string& op = c.op();
   const bool any = (op == "ReduceSum" && CountsExactly(c.type(0))) || op == "ReduceMax";

@@ -74,7 +74,7 @@ class InputUses {
   absl::flat_hash_map<std::string, std::vector<Reader>> readers_;
   absl::flat_hash_map<std::string, const onnx::TensorProto*> constants_;
   absl::flat_hash_map<std::string, const onnx::NodeProto*> makers_;
-  absl::flat_hash_set<std::string> outputs_;  // of the graph and of its subgraphs
+  absl::flat_hash_set<std::string> outputs_;  // names of the outputs of the graph and of its bodies
   // The output of the node that owns a body, by the corresponding output of the body.
   absl::flat_hash_map<std::string, std::string> leaves_;
 };

@@ -196,7 +196,8 @@ class Inferrer {
     if (IsCircular(mine.output)) m_.mode = BufferMode::kCircular;
   }
 
-  // Returns the TensorScatter of a model that makes a cache's present; null if there is none.
+  // Returns the TensorScatter node of a model whose result is named `output`; null if the model has
+  // no such node.
   static const onnx::NodeProto* WriterOf(const ModelProto& model, const std::string& output) {
     for (const auto& node : model.graph().node()) {
       if (node.op_type() == "TensorScatter" && node.output(0) == output) return &node;
