@@ -50,22 +50,6 @@ ValueId FindFull(sym::Forms& forms, const CachePair& pair, Append* append) {
   return kNoValue;
 }
 
-// Returns W if the length is min(total, W), also written total - max(total - W, 0); 0 if it is not.
-int64_t WindowOf(sym::Pool& pool, Expr length, Expr total) {
-  const Expr cut = pool.Sub(total, length);
-  for (const auto& [e, as_cut] : {std::pair(length, false), std::pair(cut, true)}) {
-    if (e->kind() != Kind::kSelect) continue;
-    for (int k : {1, 2}) {
-      const Expr w = as_cut ? pool.Sub(total, e->args()[k]) : e->args()[k];
-      if (w->kind() != Kind::kInteger || w->value() <= 0) continue;
-      const Expr wanted =
-          as_cut ? pool.Max(pool.Sub(total, w), pool.Integer(0), {}) : pool.Min(total, w, {});
-      if (e == wanted) return w->value();
-    }
-  }
-  return 0;
-}
-
 UpdateResult MatchGrowingWindow(sym::Forms& forms, const CachePair& pair) {
   const Graph& graph = forms.graph();
   sym::Pool& pool = forms.pool();
@@ -78,10 +62,11 @@ UpdateResult MatchGrowingWindow(sym::Forms& forms, const CachePair& pair) {
   if (full == kNoValue || append.length->kind() != Kind::kDim) return UpdateResult::NotThis();
   const sym::Form whole = forms.Of(full);
   const Expr total = whole.shape[append.axis], length = present.shape[append.axis];
-  const int64_t window = WindowOf(pool, length, total);
+  const auto window = sym::AtMostIn(pool, length);
   std::vector<Expr> at = Indices(pool, static_cast<int>(past.shape.size()));
   at[append.axis] = pool.Add(at[append.axis], pool.Sub(total, length));
-  if (window == 0 || forms.At(full, at, sym::Facts{present.shape}) != present.element) {
+  if (!window || window->length != total ||
+      forms.At(full, at, sym::Facts{present.shape}) != present.element) {
     return UpdateResult::NotThis();
   }
   const NodeId node = graph.producer(pair.present);
@@ -92,7 +77,7 @@ UpdateResult MatchGrowingWindow(sym::Forms& forms, const CachePair& pair) {
                     graph.name(pair.past)),
         graph, {node}, {pair.past, pair.present}));
   }
-  CacheUpdate update(pair, KeepLast{append.length, window, full});
+  CacheUpdate update(pair, KeepLast{append.length, window->most, full});
   update.axis = append.axis;
   update.layout = LayoutOf(forms, pair, append.axis);
   if (update.layout.empty()) return UpdateResult::NotThis();

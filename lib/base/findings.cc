@@ -272,7 +272,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "empty past.",
      "Export the decoder with past on its own, without merging."},
     {"KV226", "other-state", "a state that is handed on, but is no cache of keys or values",
-     "Convolutions and recurrences carry states of a fixed shape; no rows are appended to them.",
+     "Convolutions and recurrences carry states of a fixed shape, and caches of cross-attention "
+     "hold "
+     "keys and values of other tokens than the queries.",
      "Nothing to do: it stays as it is."},
     {"KV227", "ring-buffer", "rows wrap around the end of the buffer",
      "A linear TensorScatter writes behind the capacity where the source goes on at its front.",
@@ -426,6 +428,11 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "each "
      "step rounds the rows that it is given, and the converted model leaves them as they are.",
      "Begin with an empty cache or with zeros, and hand on what the model returned."},
+    {"KV312", "finite-numbers", "all tokens of a step must be computed with finite numbers",
+     "The source tests whether any number of a step is infinite or NaN, and then changes the "
+     "results for all of its tokens, as T5 in half precision does. Padding tokens are computed "
+     "otherwise than in the source.",
+     "Nothing to do as long as no number overflows; else use a wider type."},
     {"KV320", "one-new-token-with-past", "a step with a past has one new token",
      "The source's branch for such steps was traced with one token and sees no causal order in "
      "several; the converted model does.",

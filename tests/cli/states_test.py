@@ -1,4 +1,5 @@
-"""States of convolutions and recurrences beside caches: `inspect` names them, `convert` keeps them.
+"""States of convolutions and recurrences, and caches of cross-attention, beside caches: `inspect`
+names them, `convert` keeps them. Attentions that stay are named by `convert`.
 
 Environment: KVLIFT, the tool; KVLIFT_ROOT, the repository.
 """
@@ -46,6 +47,27 @@ class States(unittest.TestCase):
                 kept = {i["name"]: i["as"] for i in manifest["inputs"]}
                 self.assertEqual(kept[state], "same")
                 self.assertIn("KV236", [p["code"] for p in manifest["preconditions"]])
+
+    def converted(self, case):
+        """Converts a text case; returns what is printed and the manifest."""
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            onnx.save(onnx.parser.parse_model(text_of_case(case)), folder / "a.onnx")
+            printed = kvlift("convert", folder / "a.onnx", "-o", folder / "b.onnx", "--verify")
+            return printed, json.loads((folder / "b.kv.json").read_text(encoding="utf-8"))
+
+    def test_caches_of_cross_attention_are_kept(self):
+        printed, manifest = self.converted("growing_concat_cross_cache_stays")
+        self.assertIn("verdict: equal", printed)
+        self.assertEqual([c["input"] for c in manifest["caches"]], ["past_k", "past_v"])
+        kept = {i["name"]: i["as"] for i in manifest["inputs"]}
+        self.assertEqual(kept["past_cross_k"], "same")
+        self.assertNotIn("KV236", [p["code"] for p in manifest["preconditions"]])
+
+    def test_convert_says_why_an_attention_stays(self):
+        printed, _ = self.converted("growing_concat_keep_before_quantization")
+        self.assertIn("2 of 2 caches, 0 of 1 attentions", printed)
+        self.assertRegex(printed, r"KV248 .*\n +at .*\n +do: .*--rounding free")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-from mobius_models import configurations_of, package_of
+from mobius_models import TASKS, configurations_of, package_of
 
 WITHOUT_CACHES = {"image-classification", "audio-feature-extraction", "feature-extraction",
                   "object-detection", "audio-ctc", "ctc-asr", "codec"}
@@ -27,7 +27,7 @@ WITHOUT_CACHES = {"image-classification", "audio-feature-extraction", "feature-e
 def first_that_builds(kind, provider, dtype):
     """The models of the first configuration that builds, by component, or the error of the last."""
     from mobius._registry import registry
-    task = registry.get_task(kind) or "text-generation"
+    task = TASKS.get(kind) or registry.get_task(kind) or "text-generation"
     failure = None
     for configuration in configurations_of(kind):
         try:

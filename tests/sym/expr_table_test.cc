@@ -182,6 +182,21 @@ TEST_F(ExprTable, SelectsOfDifferentSpellingsMeet) {
   EXPECT_EQ(pool_.Select(p, pool_.Select(wider, x, N(7)), y), pool_.Select(p, x, y));
 }
 
+TEST_F(ExprTable, RowsCutOffTwiceAreCutOffOnce) {
+  const Expr p = pool_.Dim("P"), s = pool_.Dim("S"), window = N(15), none = N(0);
+  const auto cut = [&](Expr rows) { return pool_.Max(pool_.Sub(rows, window), none, Facts{}); };
+  const Expr of_past = cut(p), all = pool_.Add(p, s);
+  const Expr of_rest = cut(pool_.Sub(all, of_past));
+  EXPECT_EQ(pool_.Add(of_past, of_rest), cut(all));
+  EXPECT_EQ(pool_.Add(of_rest, of_past), cut(all));
+  EXPECT_EQ(pool_.Add(pool_.Add(pool_.Index(0), of_past), of_rest),
+            pool_.Add(pool_.Index(0), cut(all)));
+  EXPECT_EQ(pool_.Sub(pool_.Sub(all, of_past), of_rest), pool_.Sub(all, cut(all)));
+  // Where the first part is not known to be the shorter one, the sum stays.
+  const Expr other = cut(pool_.Sub(pool_.Dim("Q"), of_past));
+  EXPECT_NE(pool_.Add(of_past, other), cut(pool_.Dim("Q")));
+}
+
 TEST_F(ExprTable, ClampedEndsAreTheirStartsAndTheLength) {
   const Expr start = pool_.Load(1, {}), most = pool_.Sub(N(32), s_);
   const auto smaller = [&](Expr x, Expr y) { return pool_.Select(pool_.Le(x, y, facts_), x, y); };

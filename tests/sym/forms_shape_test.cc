@@ -52,6 +52,28 @@ TEST(FormsDims, DeclaredShapesOfOutputsAreNotTrusted) {
   EXPECT_EQ(m.Shape("y"), "[S, B]");
 }
 
+// TorchScript leaves the sizes of the traced run where it cannot tell what a shape depends on.
+TEST(FormsDims, DeclaredExtentsAreNotTrustedWhereNoOperatorTellsThem) {
+  FormsOfText m(
+      ModelText("(float[B,S] x, int64[R] target) => (float[2,7] y)", "y = Reshape (x, target)"));
+  EXPECT_EQ(m.Shape("y"), "[y.shape[0], y.shape[1]]");
+}
+
+TEST(FormsDims, DeclaredExtentsOfOperatorsOfOtherDomainsAreAssumed) {
+  FormsOfText m(
+      "<ir_version: 10, opset_import: [\"\" : 21, \"example\" : 1]>\n"
+      "g (float[B,S] x) => (float[B,7] y) { y = example.Make (x) }");
+  EXPECT_EQ(m.Shape("y"), "[y.shape[0], 7]");
+  EXPECT_EQ(m.Assumed(), "y.shape[1] == 7;");
+}
+
+TEST(FormsDims, ConcatWithAnOperandOfUnknownRankHasTheExtentsOfTheOthers) {
+  FormsOfText m(ModelText("(float[B,3,P] x, float[N] z, int64[R] target) => (float[A,B,C] y)",
+                          "rows = Reshape (z, target)\n"
+                          "y = Concat <axis = 2> (rows, x)"));
+  EXPECT_EQ(m.Shape("y"), "[B, 3, y.shape[2]]");
+}
+
 TEST(FormsShape, ShapeAndSize) {
   FormsOfText m(ModelText("(float[B,4,S] x) => (int64[3] a, int64[N] b, int64[N] c, int64 n)",
                           "a = Shape (x)\n"

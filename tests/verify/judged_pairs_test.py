@@ -6,7 +6,9 @@ Environment: KVLIFT, the tool.
 import json
 import unittest
 
+import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
 from support.tool import FolderTest, done, tool
 
@@ -140,6 +142,26 @@ class JudgedPairsTest(FolderTest):
         self.assertIn("verdict: different", self.verify(rounded, exact).stdout)
         self.assertIn("verdict: different", self.verify(exact, rounded).stdout)
         self.assertRegex(self.verify(rounded, rounded).stdout, r"\nverdict: equal")
+
+    def test_activations_that_a_runtime_may_round_to_int8(self):
+        """accuracy_level 4 lets ONNX Runtime compute in int8, where a last bit becomes a step."""
+        pair = []
+        for level in (0, 4):
+            model = decoder(layers=1)
+            model.opset_import.add(domain="com.microsoft", version=1)
+            model.graph.initializer.extend([
+                numpy_helper.from_array(np.arange(64, dtype=np.uint8).reshape(8, 1, 8), "packed"),
+                numpy_helper.from_array(np.full(8, 0.01, np.float32), "scales")])
+            last = model.graph.node[-1]
+            last.output[0] = "unpacked"
+            model.graph.node.append(helper.make_node(
+                "MatMulNBits", ["unpacked", "packed", "scales"], ["y"], domain="com.microsoft",
+                K=8, N=8, bits=4, block_size=16, accuracy_level=level))
+            pair.append(self.verify(model, model).stdout)
+        self.assertNotIn("accuracy_level", pair[0])
+        self.assertRegex(pair[1], r"assumed: .*accuracy_level 4 .*lets it round them to int8")
+        for text in pair:
+            self.assertRegex(text, r"\nverdict: equal")
 
     def test_steps_as_long_as_a_ring_takes(self):
         """A manifest that says that rings keep fewer rows permits longer steps than are right."""

@@ -246,10 +246,7 @@ std::string ConvertText(const ProvedConversion& converted, const std::vector<std
   const Conversion& conversion = converted.conversion;
   const Inspection& inspection = conversion.inspection;
   const std::string status = style.Paint(ToneOf(conversion.status), StatusName(conversion.status));
-  std::string text;
-  if (conversion.status != ConvertStatus::kConverted) {
-    text += FindingsText(ReasonsOf(inspection), style);
-  }
+  std::string text = FindingsText(ReasonsOf(inspection), style);
   if (!conversion.model) {
     text += FindingsText(inspection.near_misses, style);
     if (converted.equality != ConversionVerdict::kNothing) text += EqualityText(converted);

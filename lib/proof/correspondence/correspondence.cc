@@ -16,9 +16,33 @@ using sym::Expr;
 using sym::Facts;
 using sym::Kind;
 
+namespace {
+
+// Returns the forms of the pair, with a bound for pasts that keep a window: they have no more rows
+// than a present, which a step before has returned. The bound changes forms, so it comes first, and
+// the windows are read from forms without it.
+sym::Forms& WithBoundedPasts(const GraphPair& pair, const Manifest& relation,
+                             const SourceCase& steps) {
+  sym::Forms& forms = pair.forms();
+  if (steps.window == SourceCase::Window::kNone) return forms;
+  sym::Forms unbounded(pair.graph());
+  for (const ManifestCache& cache : relation.caches) {
+    if (cache.source.kind != UpdateKind::kWindow) continue;
+    if (const auto window = ReadWindow(pair, cache, unbounded)) {
+      forms.pool().Bound(window->past->dim(), forms.pool().Integer(window->rows));
+    }
+  }
+  return forms;
+}
+
+}  // namespace
+
 Correspondence::Correspondence(const GraphPair& pair, const Manifest& relation,
                                const std::vector<LengthClaim>& claims, const SourceCase& steps)
-    : pair_(pair), forms_(pair.forms()), repeated_(pair), uniform_(relation.uniform) {
+    : pair_(pair),
+      forms_(WithBoundedPasts(pair, relation, steps)),
+      repeated_(pair),
+      uniform_(relation.uniform) {
   for (const ManifestInput& input : relation.inputs) {
     const ValueId after = pair.After(input.name), before = pair.Before(input.name);
     if (after == kNoValue) continue;
@@ -177,7 +201,7 @@ void Correspondence::FindWindows(const Manifest& relation, const SourceCase& ste
   for (const ManifestCache& cache : relation.caches) {
     if (cache.ring) sizes.insert(cache.ring->window);
     if (cache.source.kind != UpdateKind::kWindow) continue;
-    const auto window = ReadWindow(pair_, cache);
+    const auto window = ReadWindow(pair_, cache, forms_);
     if (!window) return;
     sizes.insert(window->rows);
     windows.emplace_back(&cache, *window);

@@ -12,6 +12,7 @@
 #include "proof/dependence/token_axes.h"
 #include "proof/graphs/operand_places.h"
 #include "proof/reading/read_attention.h"
+#include "sym/ops/non_finite.h"
 
 namespace kvlift {
 namespace {
@@ -132,6 +133,7 @@ class IndependenceReader {
         fmt::format("{} of {}", pair_.NameOf(result), graph_.node(n).op_type());
     const sym::Form form = forms_.Of(result);
     if (!form.known_rank) return {fmt::format("the shape of {} is not seen", what), false};
+    if (sym::CountsNonFinite(forms_, n)) return {};  // HoldFiniteNumbers adds that all are finite
     const auto places =
         graph_.captures(n).empty() ? OperandPlaces(forms_, n, output) : std::nullopt;
     if (!places) {
@@ -257,7 +259,9 @@ class IndependenceReader {
       if (PaddingReach reach = Of(element, shape, {}); !reach.why.empty()) return reach;
     }
     if (barred_ == Barred::kOthersOfAttention) {
-      return {HidesByInput(reading.visible) ? "" : "an attention sees padding tokens", false};
+      const Along keys = axes_.AlongOf(twins_.Normal(extents[3], Facts{}));
+      if (keys == Along::kNoTokens || HidesByInput(reading.visible)) return {};
+      return {"an attention sees padding tokens", false};
     }
     const std::vector<Expr> shape(extents.begin(), extents.begin() + 4);
     for (Expr bias : reading.bias) {

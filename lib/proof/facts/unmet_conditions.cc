@@ -62,7 +62,10 @@ class ConditionReader {
     for (const sym::FormAssumption& assumption : forms_.assumptions()) {
       if (!pair_.IsInAfter(assumption.node)) continue;
       for (Expr part : sym::ConjunctsOf(assumption.predicate)) {
-        if (assumption.reason == sym::AssumptionReason::kFinite) continue;
+        if (assumption.reason == sym::AssumptionReason::kFinite ||
+            assumption.reason == sym::AssumptionReason::kDeclared) {
+          continue;
+        }
         const bool of_index = assumption.reason == sym::AssumptionReason::kInside;
         const bool shown = part->has_index() ? HoldsAtAllPlaces(part, of_index) : Holds(part);
         if (!shown) Add(assumption.node, assumption.text);
@@ -370,6 +373,7 @@ class ConditionReader {
 
 bool EntersLedger(const sym::FormAssumption& assumption) {
   return assumption.reason == sym::AssumptionReason::kFinite ||
+         assumption.reason == sym::AssumptionReason::kDeclared ||
          (assumption.reason == sym::AssumptionReason::kInside && assumption.predicate->has_index());
 }
 

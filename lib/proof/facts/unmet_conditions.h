@@ -19,14 +19,15 @@ using UnmetConditions = std::vector<std::pair<std::string, std::string>>;
 
 // Returns the conditions of the converted model's own operators that are not shown: sizes that must
 // be equal, writes that must lie inside a buffer, axes that must not be empty, integers that must
-// be small. The condition that data is finite (kFinite) is never among them. That indices which
-// differ by element lie inside is among them only if they are read from a tensor. A condition is
-// shown if it follows from the conditions of the source's operators, from the manifest, and from P
-// + S rows fitting into the slots.
+// be small. The conditions that data is finite (kFinite) and that a declared size is right
+// (kDeclared) are never among them. That indices which differ by element lie inside is among them
+// only if they are read from a tensor. A condition is shown if it follows from the conditions of
+// the source's operators, from the manifest, and from P + S rows fitting into the slots.
 UnmetConditions UnmetConditionsOf(const GraphPair& pair, const Correspondence& twins,
                                   Equality& equality);
 // Returns true if the assumption enters the ledger wherever it is made. Such assumptions say that
-// data is finite, or that indices which differ by element lie inside (proof/facts/lookups.h).
+// data is finite, that declared sizes are right, or that indices which differ by element lie inside
+// (proof/facts/lookups.h).
 bool EntersLedger(const sym::FormAssumption& assumption);
 // Returns true if the condition says that a size of an input is at least 1, which holds because a
 // step has at least one sequence and one token.

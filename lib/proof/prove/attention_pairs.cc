@@ -46,14 +46,8 @@ bool AttentionPairs::Prove(NodeId node) {
   }
   // The source has no such attention by this name. Its attentions that are no twin yet are tried,
   // first those that read the same cache.
-  const auto extents = after.extents.extents;
-  const bool counted = extents.size() > 1 && extents[1]->kind() == sym::Kind::kInteger;
-  const int64_t heads = counted ? extents[1]->value() : 0;
   const size_t facts = facts_.size();
-  std::vector<const SourceAttention*> free;
-  for (const SourceAttention& other : SourceAttentions(heads)) {
-    if (!matches_.IsTaken(other.result)) free.push_back(&other);
-  }
+  std::vector<const SourceAttention*> free = FreeAttentions(after);
   std::stable_partition(free.begin(), free.end(), [&](const SourceAttention* other) {
     return ReadsSameCache(after, other->reading);
   });
@@ -72,6 +66,36 @@ bool AttentionPairs::Prove(NodeId node) {
   return true;
 }
 
+std::vector<const AttentionPairs::SourceAttention*> AttentionPairs::FreeAttentions(
+    const AttentionReading& after) {
+  const auto extents = after.extents.extents;
+  const bool counted = extents.size() > 1 && extents[1]->kind() == sym::Kind::kInteger;
+  std::vector<const SourceAttention*> free;
+  for (const SourceAttention& other : SourceAttentions(counted ? extents[1]->value() : 0)) {
+    if (!matches_.IsTaken(other.result)) free.push_back(&other);
+  }
+  return free;
+}
+
+void AttentionPairs::ProveBesideCaches(NodeId node) {
+  const ValueId result = graph_.outputs(node)[0];
+  const std::string name = pair_.NameOf(result);
+  if (twins_.TwinOf(result) != kNoValue || pair_.Before(name) != kNoValue) return;
+  const AttentionReading after = ReadAttention(forms_, result);
+  if (!after.why_not.empty()) return;
+  std::vector<const SourceAttention*> free = FreeAttentions(after);
+  if (free.size() > kMostFreeTried) free.resize(kMostFreeTried);
+  const size_t facts = facts_.size();
+  for (const SourceAttention* other : free) {
+    Grounds grounds = AddFacts(name, other->result, other->reading, after);
+    if (!grounds.doubted) {
+      SetPair(result, other->result, other->reading, after, std::move(grounds));
+      return;
+    }
+    facts_.Shorten(facts);
+  }
+}
+
 bool AttentionPairs::ReadsSameCache(const AttentionReading& after,
                                     const AttentionReading& before) const {
   if (after.key == nullptr || before.key == nullptr) return false;
@@ -85,16 +109,30 @@ bool AttentionPairs::ReadsSameCache(const AttentionReading& after,
 
 bool AttentionPairs::ProveSame(const std::string& name, ValueId mine, ValueId theirs,
                                const AttentionReading& before, const AttentionReading& after) {
+  Grounds grounds = AddFacts(name, theirs, before, after);
+  const bool proved = !grounds.doubted;
+  SetPair(mine, theirs, before, after, std::move(grounds));
+  return proved;
+}
+
+Grounds AttentionPairs::AddFacts(const std::string& name, ValueId theirs,
+                                 const AttentionReading& before, const AttentionReading& after) {
   twins_.TakeGrounds();
   facts_.RestOn(required_.GroundsOf(theirs));
   const size_t first = facts_.size();
   const bool proved = attention_facts_.Prove(name, before, after);
   Grounds grounds = facts_.GroundsFrom(first);
   grounds.doubted = !proved;
+  return grounds;
+}
+
+void AttentionPairs::SetPair(ValueId mine, ValueId theirs, const AttentionReading& before,
+                             const AttentionReading& after, Grounds grounds) {
+  if (!grounds.doubted) {
+    matches_.Take(theirs);
+    proved_.insert({theirs, before});
+  }
   SetTwin(mine, theirs, before, after, std::move(grounds));
-  if (proved) matches_.Take(theirs);
-  if (proved) proved_.insert({theirs, before});
-  return proved;
 }
 
 void AttentionPairs::SetTwin(ValueId mine, ValueId theirs, const AttentionReading& before,

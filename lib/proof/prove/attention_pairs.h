@@ -40,6 +40,10 @@ class AttentionPairs {
   // matched before. Returns false, and adds none, if it reads no cache.
   bool Prove(NodeId node);
 
+  // Adds the facts about an Attention node of the converted model that reads no cache and has no
+  // twin, such as one of cross-attention, if an attention of the source is proved to be the same.
+  void ProveBesideCaches(NodeId node);
+
   // The attentions of the source whose counterpart is proved, by their results.
   const ReadAttentions& proved() const { return proved_; }
 
@@ -58,6 +62,14 @@ class AttentionPairs {
   // Returns true if all facts hold.
   bool ProveSame(const std::string& name, ValueId mine, ValueId theirs,
                  const AttentionReading& before, const AttentionReading& after);
+  // Returns what the facts about two attentions rest on, and adds these; `theirs` is the result in
+  // the source. The grounds are doubted if a fact does not hold.
+  Grounds AddFacts(const std::string& name, ValueId theirs, const AttentionReading& before,
+                   const AttentionReading& after);
+  void SetPair(ValueId mine, ValueId theirs, const AttentionReading& before,
+               const AttentionReading& after, Grounds grounds);
+  // Returns the attentions of the source with as many heads that are no twin yet.
+  std::vector<const SourceAttention*> FreeAttentions(const AttentionReading& after);
   // Sets the twin of an attention's result. In either model heads may be folded into the batch,
   // joined on the last axis, or be rows of one head; in the source they may be on two axes.
   void SetTwin(ValueId mine, ValueId theirs, const AttentionReading& before,

@@ -30,6 +30,7 @@
 #include "proof/lower/expand_contrib_ops.h"
 #include "proof/prove/attention_pairs.h"
 #include "proof/prove/unrestricted_source.h"
+#include "sym/ops/non_finite.h"
 
 namespace kvlift {
 namespace {
@@ -122,6 +123,7 @@ class Prover {
         matches_.MatchFurther(n);
       } else {
         matches_.Match(n);
+        if (graph_.Is(n, "Attention")) attentions_.ProveBesideCaches(n);
       }
       prove_caches(n);
     }
@@ -157,6 +159,7 @@ class Prover {
     for (const Assumption& stop : stops) proof.assumptions.Add(stop);
     proof.lengths = LengthLimitsOf(pair_, twins_);
     HoldOtherDimensions(&proof);
+    HoldFiniteNumbers(&proof);
     ExcludePadding(&proof);
     return proof;
   }
@@ -252,6 +255,24 @@ class Prover {
     }
   }
 
+  // Adds that all numbers are finite that the source tests, where one infinity changes the results
+  // for all tokens and sequences of a step.
+  void HoldFiniteNumbers(Proof* proof) const {
+    const Graph& graph = pair_.graph();
+    for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+      if (pair_.IsInAfter(n) || !pair_.IsNeeded(n) || !sym::CountsNonFinite(pair_.forms(), n)) {
+        continue;
+      }
+      proof->assumptions.Add(
+          {AssumptionKind::kFinite, "",
+           fmt::format("no number that IsInf or IsNaN tests is infinite or NaN, those of padding "
+                       "tokens included, where one of them decides for all tokens (first at {})",
+                       graph.NodeName(n)),
+           AssumptionSource::kHost});
+      return;
+    }
+  }
+
   // Returns true if some fact holds only for queries that see a key. Padding tokens in front of a
   // sequence see none.
   static bool NeedsVisibleKeys(const Proof& proof) {
@@ -295,6 +316,7 @@ class Prover {
       case sym::AssumptionReason::kSmall:
         return AssumptionKind::kIntegerRange;
       case sym::AssumptionReason::kNotEmpty:
+      case sym::AssumptionReason::kDeclared:
         return AssumptionKind::kOther;
       case sym::AssumptionReason::kEqualExtents:
       case sym::AssumptionReason::kBroadcast:

@@ -18,7 +18,7 @@ std::optional<RingOfRows> ReadRing(const GraphPair& pair, const ManifestCache& c
   if (ring.slots->kind() != Kind::kDim && ring.slots->kind() != Kind::kInteger) return std::nullopt;
   if (!cache.source.growing) return std::nullopt;
   if (ring.keeps_window) {
-    const auto window = ReadWindow(pair, cache);
+    const auto window = ReadWindow(pair, cache, pair.forms());
     if (!window || window->rows != ring.window) return std::nullopt;
   }
   return ring;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "sym/sizes/equal_names.h"
@@ -13,49 +12,20 @@ using sym::Expr;
 using sym::Facts;
 using sym::Kind;
 
-namespace {
-
-// Returns total and W if the expression is min(total, W), also in the form total - max(total - W,
-// 0).
-std::optional<std::pair<Expr, int64_t>> LastOf(sym::Pool& pool, Expr rows) {
-  if (rows->kind() == Kind::kSelect) {
-    for (const int k : {1, 2}) {
-      const Expr size = rows->args()[k], total = rows->args()[3 - k];
-      if (size->kind() != Kind::kInteger || size->value() < 1) continue;
-      if (rows == pool.Min(total, size, Facts{})) return std::pair(total, size->value());
-    }
-  }
-  if (rows->kind() != Kind::kSum) return std::nullopt;
-  for (const sym::Term& term : rows->terms()) {
-    if (term.coefficient != -1 || term.atoms.size() != 1) continue;
-    const Expr cut = term.atoms[0], total = pool.Add(rows, cut);
-    if (cut->kind() != Kind::kSelect) continue;
-    for (const int k : {1, 2}) {
-      const Expr size = pool.Sub(total, cut->args()[k]);
-      if (size->kind() != Kind::kInteger || size->value() < 1) continue;
-      if (cut == pool.Max(pool.Sub(total, size), pool.Integer(0), Facts{})) {
-        return std::pair(total, size->value());
-      }
-    }
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
-std::optional<WindowOfRows> ReadWindow(const GraphPair& pair, const ManifestCache& cache) {
+std::optional<WindowOfRows> ReadWindow(const GraphPair& pair, const ManifestCache& cache,
+                                       sym::Forms& forms) {
   const ValueId past = pair.Before(cache.source.input), present = pair.Before(cache.source.output);
   if (past == kNoValue || present == kNoValue) return std::nullopt;
-  sym::Pool& pool = pair.forms().pool();
-  const sym::Form before = pair.forms().Of(past), later = pair.forms().Of(present);
+  sym::Pool& pool = forms.pool();
+  const sym::Form before = forms.Of(past), later = forms.Of(present);
   const auto axis = static_cast<size_t>(cache.source.axis);
   if (!before.known_rank || !later.known_rank || axis >= before.shape.size() ||
       later.shape.size() != before.shape.size() || before.shape[axis]->kind() != Kind::kDim) {
     return std::nullopt;
   }
-  const auto found = LastOf(pool, later.shape[axis]);
+  const auto found = sym::AtMostIn(pool, later.shape[axis]);
   if (!found) return std::nullopt;
-  return WindowOfRows{found->second, before.shape[axis], found->first};
+  return WindowOfRows{found->most, before.shape[axis], found->length};
 }
 
 void SeparateWindowLengths(const Manifest& relation, onnx::ModelProto* source) {

@@ -20,9 +20,10 @@ struct WindowOfRows {
   sym::Expr total = nullptr;  // P' + S
 };
 
-// Reads the window that a cache of the source keeps. Returns nullopt if the shapes of its past and
-// present do not have the form above.
-std::optional<WindowOfRows> ReadWindow(const GraphPair& pair, const ManifestCache& cache);
+// Reads the window that a cache of the source keeps from `forms` of the pair's graph. Returns
+// nullopt if the shapes of its past and present do not have the form above.
+std::optional<WindowOfRows> ReadWindow(const GraphPair& pair, const ManifestCache& cache,
+                                       sym::Forms& forms);
 
 // Returns the kinds of step to prove: one while windows fill and one once they are full, if any
 // cache is a window or a ring; otherwise one for all steps.

@@ -116,9 +116,14 @@ Expr ValueNumbering::Numbered(Expr e) {
     }
     if (to != load) s.atoms[load] = to;
   }
+  if (!sizes_.empty()) {
+    for (const sym::DimSymbol& dim : sym::DimsOf(e)) {
+      if (const auto it = sizes_.find(dim); it != sizes_.end()) s.dims[dim] = it->second;
+    }
+  }
   // Substitutes even if nothing changes, so that equal expressions reach one normal form in the
   // same way.
-  const Expr result = loads.empty() ? e : pool.Substitute(e, s, {});
+  const Expr result = loads.empty() && s.dims.empty() ? e : pool.Substitute(e, s, {});
   numbered_[e] = result;
   return result;
 }
@@ -248,7 +253,15 @@ void ValueNumbering::Merge(NodeId n, NodeId into) {
     if (outputs[k] == kNoValue) continue;
     if (k >= others.size() || others[k] == kNoValue) continue;
     const auto it = representative_.find(others[k]);
-    representative_[outputs[k]] = it == representative_.end() ? others[k] : it->second;
+    const ValueId equal = it == representative_.end() ? others[k] : it->second;
+    representative_[outputs[k]] = equal;
+    const sym::Form& form = forms_.Of(outputs[k]);
+    for (int axis = 0; form.known_rank && axis < static_cast<int>(form.shape.size()); ++axis) {
+      const sym::DimSymbol own = forms_.OwnSymbol(outputs[k], axis);
+      if (outputs[k] != equal && sym::ContainsDim(form.shape[axis], own)) {
+        sizes_[own] = forms_.pool().Dim(forms_.OwnSymbol(equal, axis));
+      }
+    }
   }
   if (n != into && first_side_.contains(into)) matched_.insert(n);
 }
@@ -349,11 +362,12 @@ bool ValueNumbering::SplitCases(Expr a, Expr b, int depth) {
 
 bool ValueNumbering::Same(ValueId a, ValueId b) {
   if (forms_.ElementType(a) != forms_.ElementType(b)) return false;
-  const sym::Form x = forms_.Of(a), y = forms_.Of(b);
-  if (!x.known_rank || !y.known_rank) {
-    const auto i = representative_.find(a), j = representative_.find(b);
-    return i != representative_.end() && j != representative_.end() && i->second == j->second;
-  }
+  const auto standing_for = [&](ValueId v) {
+    const auto it = representative_.find(v);
+    return it == representative_.end() ? v : it->second;
+  };
+  if (standing_for(a) == standing_for(b)) return true;
+  if (!forms_.Of(a).known_rank || !forms_.Of(b).known_rank) return false;
   if (NumberedShape(a) != NumberedShape(b)) return false;
   return Same(ElementOf(a), ElementOf(b));
 }

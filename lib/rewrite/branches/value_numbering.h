@@ -75,6 +75,8 @@ class ValueNumbering {
   int side_ = 0;
   absl::flat_hash_map<ValueId, ValueId> representative_;
   absl::flat_hash_map<ValueId, ValueId> aliases_;
+  // Sizes that only running a node tells, and those of the equal node.
+  absl::flat_hash_map<sym::DimSymbol, sym::Expr> sizes_;
   absl::flat_hash_map<sym::Expr, sym::Expr> numbered_;
   absl::flat_hash_map<std::string, NodeId> by_key_;
   absl::flat_hash_map<std::string, std::vector<NodeId>> by_signature_;  // of the first side

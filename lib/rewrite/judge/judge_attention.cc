@@ -153,11 +153,16 @@ AttentionJudge::Objection AttentionJudge::JudgeOperands(const AttentionSite& sit
   const PlannedCache& key = s_.caches[site.key.cache];
   const PlannedCache& value = s_.caches[site.value.cache];
   const int32_t type = TypeOfRows(s_.forms, key, site.key.view);
-  if (!OneType(site, type)) {
-    return Reason(
-        "KV210",
-        fmt::format("queries and values need the type of the keys, {}", ElementTypeName(type)),
-        site);
+  const int32_t of_queries = s_.forms.ElementType(site.query);
+  const int32_t of_values = TypeOfRows(s_.forms, value, site.value.view);
+  const int32_t of_results = s_.forms.ElementType(s_.graph.outputs(site.node)[0]);
+  if (of_queries != type || of_values != type || of_results != type) {
+    return Reason("KV210",
+                  fmt::format("needs queries, keys, values and results of one type, found {}, {}, "
+                              "{} and {}",
+                              ElementTypeName(of_queries), ElementTypeName(type),
+                              ElementTypeName(of_values), ElementTypeName(of_results)),
+                  site);
   }
   if (key.writes_some_sequences() || value.writes_some_sequences()) {
     return Reason("KV210", "needs caches of the sequences of the step, found larger ones", site);
@@ -279,12 +284,6 @@ void AttentionJudge::SetAttributes(const AttentionSite& site, int32_t type,
 
 // Returns true if queries, keys, values and the result have this type. The operator needs that of
 // queries and keys only.
-bool AttentionJudge::OneType(const AttentionSite& site, int32_t type) const {
-  return s_.forms.ElementType(site.query) == type &&
-         TypeOfRows(s_.forms, s_.caches[site.value.cache], site.value.view) == type &&
-         s_.forms.ElementType(s_.graph.outputs(site.node)[0]) == type;
-}
-
 bool AttentionJudge::WrittenAlike(const PlannedCache& key, const PlannedCache& value) const {
   if (key.how.index() != value.how.index() || key.buffer != value.buffer) return false;
   if (key.grows()) return key.window() == value.window();

@@ -33,7 +33,6 @@ class AttentionJudge {
                  std::vector<ValueId> values = {}) const;
   Objection JudgeOperands(const AttentionSite& site) const;
   Objection JudgeNumbers(const AttentionSite& site, int32_t type) const;
-  bool OneType(const AttentionSite& site, int32_t type) const;
   // Returns true if a step writes one row per query, or if HasRowsOfOneToken.
   bool RowPerToken(const AttentionSite& site, const PlannedCache& key) const;
   // Returns true if a step has one token, and all rows of queries, such as the heads of a group,

@@ -13,6 +13,7 @@
 #include "ir/operators/operator_traits.h"
 #include "ir/types.h"
 #include "rewrite/plan/cross_token_finder.h"
+#include "sym/ops/non_finite.h"
 
 namespace kvlift {
 namespace {
@@ -48,6 +49,9 @@ CrossTokenFinder::CrossTokenFinder(const Analysis& a) : graph_(*a.graph), forms_
   }
   TakeWriting(a.updates);
   TakeReadersOfRows(a.updates);
+  for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+    if (sym::CountsNonFinite(forms_, n)) replaced_.insert(n);
+  }
 }
 
 // Adds the nodes that only serve to write new rows into caches, behind the values that the presents
@@ -519,6 +523,13 @@ NodeId FindOtherTokens(const Analysis& analysis) {
 
 NodeId FindBatchReduction(const Analysis& analysis) {
   return internal::CrossTokenFinder(analysis).RunJoined();
+}
+
+NodeId FindNonFiniteTest(const Analysis& analysis) {
+  for (NodeId n = 0; n < analysis.graph->num_nodes(); ++n) {
+    if (sym::CountsNonFinite(*analysis.forms, n)) return n;
+  }
+  return kNoNode;
 }
 
 }  // namespace kvlift

@@ -40,6 +40,10 @@ NodeId FindOtherTokens(const Analysis& analysis);
 // kNoNode if no node does.
 NodeId FindBatchReduction(const Analysis& analysis);
 
+// Returns the first node that finds out for all tokens and sequences of a step whether a number is
+// infinite or NaN; kNoNode if no node does. The functions above take all numbers to be finite.
+NodeId FindNonFiniteTest(const Analysis& analysis);
+
 // Returns, by node, the first DynamicQuantize* node that its outputs lead to; kNoNode if there is
 // none. A difference in the last bit in front of such a node can change a whole quantisation step.
 std::vector<NodeId> DynamicQuantizationBehind(const Graph& graph);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/status.h"
 #include "contract/words.h"
@@ -87,6 +88,51 @@ void SetStatesAside(Analysis& a) {
                     fmt::format("{} is a state that no attention reads: it stays as it is",
                                 a.graph->name(pair.past)),
                     *a.graph, {a.graph->producer(pair.present)}, {pair.past, pair.present}));
+  }
+  a.caches = std::move(caches);
+}
+
+// Returns true if no query can be one of the tokens whose rows the cache gets in this step: their
+// numbers differ, and all queries see the same keys.
+bool IsOverOtherTokens(Analysis& a, const AttentionSite& site) {
+  const Expr written = a.updates[site.key.cache].new_length;
+  return a.updates[site.key.cache].grows() && written->kind() == Kind::kDim &&
+         written != QueryShape(*a.forms, site)[2] && !sym::ContainsIndex(site.mask.keep, 2);
+}
+
+// Removes caches of cross-attention to which a step appends rows of other tokens than its queries,
+// such as those of an image. They stay as they are beside the caches of self-attention; a model
+// that has no others is judged as one that appends.
+void SetCrossCachesAside(Analysis& a) {
+  const auto over_other_tokens = [&](const AnalysedAttention& attention) {
+    return attention.site && IsOverOtherTokens(a, *attention.site);
+  };
+  absl::flat_hash_set<int> crossing, other;
+  for (const AnalysedAttention& attention : a.attention) {
+    if (!attention.site) continue;
+    auto& set = over_other_tokens(attention) ? crossing : other;
+    set.insert({attention.site->key.cache, attention.site->value.cache});
+  }
+  for (const int cache : other) crossing.erase(cache);
+  const bool beside = !other.empty() || absl::c_any_of(a.caches, IsConvertedAlready);
+  if (!beside || crossing.empty()) return;
+  std::erase_if(a.attention, [&](const AnalysedAttention& attention) {
+    return attention.site && crossing.contains(attention.site->key.cache) &&
+           crossing.contains(attention.site->value.cache);
+  });
+  std::vector<AnalysedCache> caches;
+  for (AnalysedCache& cache : a.caches) {
+    if (!crossing.contains(cache.update_index)) {
+      caches.push_back(std::move(cache));
+      continue;
+    }
+    const CachePair& pair = cache.candidate.pair;
+    a.near_misses.push_back(MakeFinding(
+        "KV226",
+        fmt::format("{} is a cache of cross-attention, to which rows of other tokens than the "
+                    "queries are appended: it stays as it is",
+                    a.graph->name(pair.past)),
+        *a.graph, {a.graph->producer(pair.present)}, {pair.past, pair.present}));
   }
   a.caches = std::move(caches);
 }
@@ -262,6 +308,7 @@ absl::Status RecogniseAll(RuleTable rules, const ConvertOptions& options, Writte
     if (!cache.reason || cache.reason->cause == StayCause::kLeftByOption) continue;
     a.normalised.GiveReason(&cache.reason->finding);
   }
+  SetCrossCachesAside(a);
   FindOtherAttention(a);
   DropUnread(a);
   AssignLayers(a);

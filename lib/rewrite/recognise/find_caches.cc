@@ -179,11 +179,52 @@ std::unique_ptr<sym::Forms> WithTokensThatFit(
   return nullptr;
 }
 
+bool IsRecognised(RuleTable rules, sym::Forms& forms, const CachePair& pair) {
+  return absl::c_any_of(rules, [&](const Rule* rule) {
+    return rule->cache != nullptr && rule->cache(forms, pair).match;
+  });
+}
+
+// Returns forms under which pasts hold at most W rows, where their presents do and the host feeds
+// these back, and under which a candidate is recognised that was not before. Returns null if there
+// are none. `fresh` makes forms without such bounds.
+std::unique_ptr<sym::Forms> WithPastsOfWindows(
+    RuleTable rules, sym::Forms& forms, absl::Span<const Candidate> candidates,
+    absl::FunctionRef<std::unique_ptr<sym::Forms>()> fresh) {
+  std::vector<const Candidate*> windows;
+  absl::flat_hash_map<sym::DimSymbol, int64_t> rows;  // 0: another tensor has the size as well
+  for (const Candidate& c : candidates) {
+    const sym::Form past = forms.Of(c.pair.past), present = forms.Of(c.pair.present);
+    const auto axis = static_cast<size_t>(c.axis);
+    if (!c.growing || !past.known_rank || !present.known_rank || axis >= past.shape.size())
+      continue;
+    if (axis >= present.shape.size() || past.shape[axis]->kind() != Kind::kDim) continue;
+    const auto window = sym::AtMostIn(forms.pool(), present.shape[axis]);
+    const int64_t most = window ? window->most : 0;
+    const auto [it, first] = rows.try_emplace(past.shape[axis]->dim(), most);
+    if (!first && it->second != most) it->second = 0;
+    if (window) windows.push_back(&c);
+  }
+  std::erase_if(windows, [&](const Candidate* c) {
+    const sym::Expr size = forms.Of(c->pair.past).shape[static_cast<size_t>(c->axis)];
+    return rows[size->dim()] == 0 || IsRecognised(rules, forms, c->pair);
+  });
+  if (windows.empty()) return nullptr;
+  auto bounded = fresh();
+  for (const Candidate* c : windows) {
+    const sym::Expr size = forms.Of(c->pair.past).shape[static_cast<size_t>(c->axis)];
+    bounded->pool().Bound(size->dim(), bounded->pool().Integer(rows[size->dim()]));
+  }
+  const bool more = absl::c_any_of(
+      windows, [&](const Candidate* c) { return IsRecognised(rules, *bounded, c->pair); });
+  return more ? std::move(bounded) : nullptr;
+}
+
 // Finds the candidates. Caches that hold fewer numbers than their type has get them assumed
 // (sym::NumbersOfCaches). Steps are taken to have no more tokens than a buffer has slots where the
 // graph writes into it only then, which is a precondition of every conversion of a fixed buffer
-// (KV301).
-Candidates CandidatesFor(Analysis& a) {
+// (KV301), and pasts to have no more rows than the presents of earlier steps.
+Candidates CandidatesFor(RuleTable rules, Analysis& a) {
   const auto assume = [&](const auto& numbers) {
     auto forms = std::make_unique<sym::Forms>(*a.graph);
     for (const auto& [past, held] : numbers) forms->AssumeNumbersOf(past, held);
@@ -199,7 +240,9 @@ Candidates CandidatesFor(Analysis& a) {
     if (!narrow.empty()) a.forms = assume(narrow);
   }
   Candidates candidates = FindCandidates(*a.forms);
-  auto bounded = WithTokensThatFit(*a.forms, candidates.pairs, [&] { return assume(narrow); });
+  const auto fresh = [&] { return assume(narrow); };
+  auto bounded = WithTokensThatFit(*a.forms, candidates.pairs, fresh);
+  if (bounded == nullptr) bounded = WithPastsOfWindows(rules, *a.forms, candidates.pairs, fresh);
   if (bounded == nullptr) return candidates;
   a.forms = std::move(bounded);
   return FindCandidates(*a.forms);
@@ -209,7 +252,7 @@ Candidates CandidatesFor(Analysis& a) {
 
 void FindCaches(RuleTable rules, const ConvertOptions& options, WrittenCaches written,
                 Analysis& a) {
-  Candidates candidates = CandidatesFor(a);
+  Candidates candidates = CandidatesFor(rules, a);
   a.near_misses = std::move(candidates.near_misses);
   a.states = std::move(candidates.states);
   for (Candidate& candidate : candidates.pairs) {

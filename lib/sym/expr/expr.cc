@@ -285,35 +285,6 @@ Expr Pool::Add(Expr a, Expr b) {
   return WithoutSelectsThatCancel(impl_->Combine(a, b, 1));
 }
 
-// The difference of two selects of one condition is a number without a condition if both branches
-// give it: a clamped end less a clamped start is the length between both.
-Expr Pool::WithoutSelectsThatCancel(Expr sum) {
-  if (sum->kind() != Kind::kSum) return sum;
-  const auto is_select = [](const Term& term) {
-    return term.atoms.size() == 1 && term.atoms[0]->kind() == Kind::kSelect;
-  };
-  const auto terms = sum->terms();
-  for (size_t i = 0; i < terms.size(); ++i) {
-    if (!is_select(terms[i])) continue;
-    for (size_t j = i + 1; j < terms.size(); ++j) {
-      if (!is_select(terms[j])) continue;
-      const Expr x = terms[i].atoms[0], y = terms[j].atoms[0];
-      const bool opposite = (terms[i].coefficient < 0) != (terms[j].coefficient < 0);
-      if (!opposite || x->args()[0] != y->args()[0]) continue;
-      const auto branch = [&](int k) {
-        return Add(Mul(Integer(terms[i].coefficient), x->args()[k]),
-                   Mul(Integer(terms[j].coefficient), y->args()[k]));
-      };
-      const Expr then = branch(1);
-      if (then != branch(2)) continue;
-      Expr rest = impl_->Combine(sum, x, -terms[i].coefficient);
-      rest = impl_->Combine(rest, y, -terms[j].coefficient);
-      return Add(rest, then);
-    }
-  }
-  return sum;
-}
-
 Expr Pool::Sub(Expr a, Expr b) {
   if (a == b && a->kind() != Kind::kFloat) return Integer(0);
   if (a->kind() == Kind::kFloat || b->kind() == Kind::kFloat) return Add(a, Neg(b));

@@ -186,6 +186,7 @@ class Pool {
  private:
   Expr AtMostZero(Expr p, const Facts& facts);
   Expr WithoutSelectsThatCancel(Expr sum);
+  Expr SumOfMaxima(Expr x, Expr y);
 
   struct Impl;
   std::unique_ptr<Impl> impl_;
@@ -211,6 +212,15 @@ struct Linear {
   Expr rest;
 };
 std::optional<Linear> LinearIn(Pool& pool, Expr e, Expr atom);
+
+// A length min(`length`, `most`).
+struct AtMost {
+  Expr length;
+  int64_t most;  // 1 or more
+};
+// Reads min(x, n), also written x - max(x - n, 0), for a number n >= 1. Returns nullopt for other
+// expressions.
+std::optional<AtMost> AtMostIn(Pool& pool, Expr e);
 
 // Returns an expression as text: "i2 < P ? past[i0, i1, i2, i3] : k[i0, i1, i2 - P, i3]". `names`
 // gives the names of sources; if it is null they print as %id.

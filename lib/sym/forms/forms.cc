@@ -5,6 +5,7 @@
 
 #include "fmt/format.h"
 #include "ir/declared_sizes.h"
+#include "ir/operators/operator_changes.h"
 #include "ir/tensor_data.h"
 #include "sym/forms/forms_engine.h"
 
@@ -156,16 +157,34 @@ void Engine::EvaluateNode(NodeId n) {
   node_done_[n] = true;
 }
 
-// Makes a value opaque with the shape that the model declares for it. Only the rank and constant
-// extents of that shape are trusted.
+// Returns true if the shape of a node's results depends on an operator of another domain of which
+// nothing is known.
+bool Engine::IsForeign(NodeId n) const {
+  if (n == kNoNode) return false;
+  if (!IsDefaultDomain(graph_.node(n).domain())) return true;
+  const auto inputs = graph_.inputs(n);
+  return std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) { return foreign_.contains(v); });
+}
+
+// Makes a value opaque with the rank that the model declares for it. Declared extents are trusted
+// only behind operators of other domains, of which nothing else is known, and that is an
+// assumption: exporters leave the extents of the run that they traced, and runtimes compute others.
 void Engine::SetDeclared(ValueId v) {
+  const NodeId n = graph_.producer(v);
+  const bool foreign = IsForeign(n);
   const TensorType& type = graph_.type(v);
-  if (!type.shape) return SetUnknown(v);
+  if (!type.shape) {
+    if (foreign) foreign_.insert(v);
+    return SetUnknown(v);
+  }
   Shape shape;
   for (int axis = 0; axis < static_cast<int>(type.shape->size()); ++axis) {
-    const Dim& dim = (*type.shape)[axis];
-    const bool usable = dim.value && *dim.value >= 0;
-    shape.push_back(usable ? pool_.Integer(*dim.value) : OwnDim(v, axis));
+    const std::optional<int64_t>& size = (*type.shape)[axis].value;
+    const Expr own = OwnDim(v, axis);
+    const bool usable = foreign && size && *size >= 0;
+    shape.push_back(usable ? pool_.Integer(*size) : own);
+    if (!usable) continue;
+    Assume(n, AssumptionReason::kDeclared, pool_.Eq(own, shape.back(), Facts{}), "declared size");
   }
   SetOpaque(v, std::move(shape));
 }

@@ -66,6 +66,7 @@ enum class AssumptionReason {
   kFinite,        // real data is finite
   kSmall,         // an integer that the host gives is small enough for a type
   kNotEmpty,      // a reduced axis has an element, or a size in a Reshape is not 0
+  kDeclared,      // an operator of another domain gives a result of the size that is declared
 };
 
 // A condition that was used without proof while forms were computed. The caller must state it or

@@ -1,8 +1,10 @@
 // Closed forms of constant tensors: one value everywhere, an arithmetic progression along each
 // axis, blocks of equal values, or a triangle or band of two values.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <string>
 
 #include "ir/spans.h"
@@ -265,15 +267,30 @@ Expr IntegerGrid(Pool& pool, const Elements& x, const Dims& dims) {
   return result;
 }
 
-// Returns a vector of a few whole numbers of a float type, such as bounds that TensorFlow computes
-// in float32; null for others.
+// Returns a vector of whole numbers of a float type, such as bounds and slots that TensorFlow
+// computes in float32: a few numbers, or a grid with one axis of more than one element, as which
+// numbers that count up are read. Returns null for others.
 Expr WholeNumbers(Pool& pool, const Elements& x, const Dims& dims) {
   constexpr int64_t kMostElements = 8;
-  if (dims.size() != 1 || dims[0] > kMostElements) return nullptr;
-  Expr result = nullptr;
-  for (int64_t k = dims[0] - 1; k >= 0; --k) {
+  const auto longer = std::count_if(dims.begin(), dims.end(), [](int64_t d) { return d != 1; });
+  if (x.size() > kMaxGrid || longer != 1) return nullptr;
+  std::vector<int64_t> numbers;
+  for (int64_t k = 0; k < static_cast<int64_t>(x.size()); ++k) {
     const Expr number = x.At(pool, k);
     if (number == nullptr || number->kind() != Kind::kInteger) return nullptr;
+    numbers.push_back(number->value());
+  }
+  const auto at = [&](int64_t k) { return numbers[static_cast<size_t>(k)]; };
+  const auto skips = [](int64_t a, int64_t b) { return b - a != 1; };
+  const bool counts_up = std::adjacent_find(numbers.begin(), numbers.end(), skips) == numbers.end();
+  if (counts_up || dims.size() != 1 || dims[0] > kMostElements) {
+    std::vector<int> names(dims.size());
+    std::iota(names.begin(), names.end(), 0);
+    return Grid(pool, at, dims, names);
+  }
+  Expr result = nullptr;
+  for (int64_t k = dims[0] - 1; k >= 0; --k) {
+    const Expr number = pool.Integer(at(k));
     const Expr here = pool.Eq(pool.Index(0), pool.Integer(k), Facts{});
     result = result == nullptr ? number : pool.Select(here, number, result);
   }

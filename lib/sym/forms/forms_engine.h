@@ -123,8 +123,11 @@ class Engine {
   // Returns e with the branch that is taken where the condition is true, or where it is false, in
   // place of each select by it or by its negation.
   Expr Given(Expr e, Expr condition, bool truth);
+  // Does what Given does for all selects whose conditions follow from the condition.
+  Expr Implied(Expr e, Expr condition, bool truth);
   // Applies fn below the selects of xs, see Pool::Lift. Returns null if fn returns null, or if
-  // there are more than 256 combinations of branches.
+  // there are more than 256 combinations of branches. Combinations that no index has are left out
+  // by what conditions imply only where fn returns null otherwise.
   Expr Lift(std::vector<Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn);
   // Returns true if e is built from integers, integer loads and predicates only.
   bool IsIntegral(Expr e);
@@ -142,6 +145,8 @@ class Engine {
   bool HasDataDependentTableRead(Expr e);
 
  private:
+  Expr LiftBy(std::vector<Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn,
+              Expr (Engine::*simplified)(Expr, Expr, bool));
   bool IsGivenByHost(ValueId source);
   // Returns true for a number of the host that is clamped, or counted from the end of an axis if it
   // is negative; false for one of two constants.
@@ -159,6 +164,7 @@ class Engine {
   void EvaluateConstant(ValueId v, const onnx::TensorProto& tensor);
   Expr DeclaredDim(ValueId v, int axis, const Dim& dim);
   Shape DeclaredShape(ValueId v);
+  bool IsForeign(NodeId n) const;
   void SetDeclared(ValueId v);
   void Finish(ValueId v, Shape shape, Expr element);
 
@@ -174,6 +180,7 @@ class Engine {
   absl::flat_hash_map<DimSymbol, Forms::DimOrigin> origins_;
   // Axes that an input declares whose type is neither an integer type nor bool.
   absl::flat_hash_set<DimSymbol> dims_of_reals_;
+  absl::flat_hash_set<ValueId> foreign_;        // of unknown rank, since IsForeign
   absl::flat_hash_map<DimSymbol, Expr> taken_;  // axes whose length broadcasts have fixed
   absl::flat_hash_map<ValueId, bool> nonnegative_;
   absl::flat_hash_map<ValueId, bool> of_host_;

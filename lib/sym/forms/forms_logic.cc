@@ -127,7 +127,26 @@ Expr Engine::Given(Expr e, Expr condition, bool truth) {
   return same ? e : pool_.Select(c, then, otherwise);
 }
 
+Expr Engine::Implied(Expr e, Expr condition, bool truth) {
+  if (!IsSelect(e)) return e;
+  const bool own = e->args()[0] == condition;
+  const Expr c =
+      own ? pool_.Integer(truth ? 1 : 0) : pool_.Assume(e->args()[0], condition, truth, Facts{});
+  if (c->kind() == Kind::kInteger) {
+    return Implied(e->args()[c->is_integer(0) ? 2 : 1], condition, truth);
+  }
+  return pool_.Select(c, Implied(e->args()[1], condition, truth),
+                      Implied(e->args()[2], condition, truth));
+}
+
 Expr Engine::Lift(std::vector<Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn) {
+  if (const Expr e = LiftBy(xs, fn, &Engine::Given)) return e;
+  const auto selects = std::count_if(xs.begin(), xs.end(), [](Expr x) { return IsSelect(x); });
+  return selects < 2 ? nullptr : LiftBy(std::move(xs), fn, &Engine::Implied);
+}
+
+Expr Engine::LiftBy(std::vector<Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn,
+                    Expr (Engine::*simplified)(Expr, Expr, bool)) {
   int64_t leaves = 1;
   for (Expr x : xs) leaves = std::min(kMaxLeaves + 1, leaves * CountLeaves(x));
   if (leaves > kMaxLeaves) return nullptr;
@@ -136,11 +155,11 @@ Expr Engine::Lift(std::vector<Expr> xs, const std::function<Expr(absl::Span<cons
     const Expr condition = xs[k]->args()[0];
     std::vector<Expr> yes = xs, no = xs;
     for (size_t j = k; j < xs.size(); ++j) {
-      yes[j] = Given(xs[j], condition, true);
-      no[j] = Given(xs[j], condition, false);
+      yes[j] = (this->*simplified)(xs[j], condition, true);
+      no[j] = (this->*simplified)(xs[j], condition, false);
     }
-    const Expr a = Lift(std::move(yes), fn);
-    const Expr b = a == nullptr ? nullptr : Lift(std::move(no), fn);
+    const Expr a = LiftBy(std::move(yes), fn, simplified);
+    const Expr b = a == nullptr ? nullptr : LiftBy(std::move(no), fn, simplified);
     return b == nullptr ? nullptr : Select(condition, a, b);
   }
   return fn(xs);

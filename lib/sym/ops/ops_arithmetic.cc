@@ -237,6 +237,26 @@ bool IsPartOfBlend(OpContext& c) {
                        [&](ValueId v) { return IsProduct(graph, v) || IsSelection(graph, v); });
   });
 }
+
+// Returns the loads, with one of any element in place of several of the same tensor.
+std::vector<Expr> OneForEachTensor(OpContext& c, absl::Span<const Expr> loads) {
+  std::vector<Expr> found;
+  for (Expr load : loads) {
+    const auto same = std::find_if(found.begin(), found.end(),
+                                   [&](Expr e) { return e->source() == load->source(); });
+    if (same == found.end()) {
+      found.push_back(load);
+    } else if (*same != load) {
+      std::vector<Expr> any;
+      for (size_t k = 0; k < load->args().size(); ++k) {
+        any.push_back(c.pool().Index(static_cast<int>(k)));
+      }
+      *same = c.pool().Load(load->source(), any);
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 void OpArithmetic(OpContext& c) {
@@ -258,7 +278,7 @@ void OpArithmetic(OpContext& c) {
     const bool same = NonNegative(c.pool(), x[0], facts) && NonNegative(c.pool(), x[1], facts);
     return same ? c.pool().Mod(x[0], x[1], facts) : nullptr;
   });
-  for (Expr x : taken.finite) {
+  for (Expr x : OneForEachTensor(c, taken.finite)) {
     c.Assume(AssumptionReason::kFinite, c.pool().Apply("finite", {x}), "a product with 0 is 0");
   }
   constexpr int64_t kUnnoticed = 15;  // less than half of the last digit of 65504

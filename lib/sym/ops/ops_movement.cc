@@ -112,6 +112,19 @@ Expr ReadAt(OpContext& c, const Value& x, std::vector<Expr> own, const Facts& fa
   return TellRowsApart(c, e, facts);
 }
 
+// Sets the shape of a Concat with an operand of unknown rank: on all axes but its own, it has the
+// extents of the others.
+void JoinUnknown(OpContext& c) {
+  for (int k = 0; k < c.num_inputs(); ++k) {
+    if (!c.has(k) || !c.in(k).form.known_rank) continue;
+    Shape out = c.in(k).form.shape;
+    const auto axis = NormalAxis(c.Int("axis", 0), static_cast<int>(out.size()));
+    if (!axis) return;
+    out[*axis] = c.engine().OwnDim(c.output(0), *axis);
+    return c.SetOpaque(0, std::move(out));
+  }
+}
+
 }  // namespace
 
 void OpTranspose(OpContext& c) {
@@ -135,7 +148,8 @@ void OpTranspose(OpContext& c) {
 
 void OpConcat(OpContext& c) {
   const int n = c.num_inputs();
-  if (n == 0 || !c.Known(n)) return;
+  if (n == 0) return;
+  if (!c.Known(n)) return JoinUnknown(c);
   const int rank = c.in(0).rank();
   for (int k = 1; k < n; ++k) {
     if (c.in(k).rank() != rank) return;

@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
+#include "ir/operators/operator_changes.h"
 #include "ir/types.h"
 #include "onnxio/model/functions.h"
 #include "verify/inputs/added_sequences.h"
@@ -162,6 +163,18 @@ bool IsReadForShape(const Graph& graph, const std::string& name) {
          });
 }
 
+// Returns the first node that lets a runtime round its activations to int8: accuracy_level 4 of
+// MatMulNBits. Returns kNoNode if there is none.
+NodeId FirstWithRoundedActivations(const Graph& graph) {
+  constexpr int64_t kInt8 = 4;
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const onnx::NodeProto& node = graph.node(n);
+    if (node.op_type() != "MatMulNBits" || IsDefaultDomain(node.domain())) continue;
+    if (IntAttribute(node, "accuracy_level", 0) == kInt8) return n;
+  }
+  return kNoNode;
+}
+
 // Returns true if the input was fed as wide as the buffer, though its declared shape allows others.
 bool HasOtherWidths(const SourceInput& input) {
   return input.reading().Has(Extent::kSlots) &&
@@ -197,6 +210,14 @@ Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph&
                          name),
              AssumptionSource::kHost, false});
   }
+  if (const NodeId n = FirstWithRoundedActivations(after); n != kNoNode) {
+    all.Add({AssumptionKind::kOther, "",
+             fmt::format("the runtime computes MatMulNBits with the activations that it is given; "
+                         "accuracy_level 4 (first at {}) lets it round them to int8, where a "
+                         "difference in the last bit can become a step",
+                         after.NodeName(n)),
+             AssumptionSource::kHost, false});
+  }
   for (const std::string& name : BuffersOfGroupQuery(source)) {
     all.Add({AssumptionKind::kOther, name,
              fmt::format("{} and its present share one buffer in the source, so that rows behind "
@@ -206,6 +227,12 @@ Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph&
   }
   for (const ManifestCache& cache : relation.caches) {
     if (cache.source.sliding) all.Add(HoldsNewest(cache.source));
+    if (cache.source.kind == UpdateKind::kWindow) {
+      all.Add({AssumptionKind::kOther, cache.source.input,
+               fmt::format("{} holds the newest rows of the past, no more than {} keeps",
+                           cache.source.input, cache.source.output),
+               AssumptionSource::kHost, false});
+    }
   }
   for (const DroppedInput& dropped : relation.dropped) {
     all.Add(Required(source, dropped));
