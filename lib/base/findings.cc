@@ -428,11 +428,6 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "each "
      "step rounds the rows that it is given, and the converted model leaves them as they are.",
      "Begin with an empty cache or with zeros, and hand on what the model returned."},
-    {"KV312", "finite-numbers", "all tokens of a step must be computed with finite numbers",
-     "The source tests whether any number of a step is infinite or NaN, and then changes the "
-     "results for all of its tokens, as T5 in half precision does. Padding tokens are computed "
-     "otherwise than in the source.",
-     "Nothing to do as long as no number overflows; else use a wider type."},
     {"KV320", "one-new-token-with-past", "a step with a past has one new token",
      "The source's branch for such steps was traced with one token and sees no causal order in "
      "several; the converted model does.",

@@ -50,6 +50,23 @@ TEST(LargeSizes, TheLedgerHasRoomForTheDeclaredCapacity) {
   EXPECT_EQ(sym::MostSize(), 1 << 20);  // the limit of one pair is not that of the next
 }
 
+TEST(LargeSizes, WindowsMayKeepManyRows) {
+  for (const char* rows : {"-8192", "-32768"}) {
+    const auto c =
+        LoadCase(fmt::format("{}/rewrites/growing_window_last_rows.onnxtxt", KVLIFT_TESTDATA_DIR));
+    ASSERT_TRUE(c.ok()) << c.status();
+    std::string text = c->before;
+    const size_t at = text.find("{-5}");
+    ASSERT_NE(at, std::string::npos);
+    text.replace(at, 4, fmt::format("{{{}}}", rows));
+    const onnx::ModelProto source = *ParseModelText(text);
+    const auto conversion = Convert(AsModel(source), ConvertOptions{}, AllRules());
+    ASSERT_TRUE(conversion.ok() && conversion->model) << conversion.status();
+    const Proof proof = ProveConversion(source, *conversion->model, conversion->manifest);
+    EXPECT_EQ(Unproved(proof), "") << rows;
+  }
+}
+
 // float32 holds whole numbers up to 2^24 only.
 TEST(LargeSizes, ACastThatRoundsLargerSizesIsNotFollowed) {
   const onnx::ModelProto model = *ParseModelText(R"(<ir_version: 10, opset_import: ["" : 23]>

@@ -312,7 +312,7 @@ bool Correspondence::MakeZero(Expr difference, AssumptionKind kind, const std::s
 namespace {
 
 // The numbers that sizes are tried with.
-constexpr int64_t kSmallSizes[] = {1, 2, 3, 0, 5, 8, 17, 64, 700, 5000};
+constexpr int64_t kSmallSizes[] = {1, 2, 3, 0, 5, 8, 17, 64, 700, 5000, 140000};
 constexpr size_t kMostFree = 6;  // sizes that are varied independently
 constexpr int kMostSizesTried = 20000;
 

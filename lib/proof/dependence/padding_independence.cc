@@ -12,7 +12,6 @@
 #include "proof/dependence/token_axes.h"
 #include "proof/graphs/operand_places.h"
 #include "proof/reading/read_attention.h"
-#include "sym/ops/non_finite.h"
 
 namespace kvlift {
 namespace {
@@ -133,7 +132,6 @@ class IndependenceReader {
         fmt::format("{} of {}", pair_.NameOf(result), graph_.node(n).op_type());
     const sym::Form form = forms_.Of(result);
     if (!form.known_rank) return {fmt::format("the shape of {} is not seen", what), false};
-    if (sym::CountsNonFinite(forms_, n)) return {};  // HoldFiniteNumbers adds that all are finite
     const auto places =
         graph_.captures(n).empty() ? OperandPlaces(forms_, n, output) : std::nullopt;
     if (!places) {

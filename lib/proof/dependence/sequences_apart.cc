@@ -9,7 +9,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "proof/graphs/operand_places.h"
-#include "sym/ops/non_finite.h"
 
 namespace kvlift {
 namespace {
@@ -168,7 +167,6 @@ class SequencesReader {
     const auto rows = RowsOf(shape);
     if (!rows) return fmt::format("{} has sequences on no axis of their own", what);
     if (graph_.inputs(n).empty() && graph_.captures(n).empty()) return "";
-    if (sym::CountsNonFinite(forms_, n)) return "";  // HoldFiniteNumbers adds that all are finite
     const auto places =
         graph_.captures(n).empty() ? OperandPlaces(forms_, n, output) : std::nullopt;
     if (!places) {

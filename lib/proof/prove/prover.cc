@@ -30,7 +30,6 @@
 #include "proof/lower/expand_contrib_ops.h"
 #include "proof/prove/attention_pairs.h"
 #include "proof/prove/unrestricted_source.h"
-#include "sym/ops/non_finite.h"
 
 namespace kvlift {
 namespace {
@@ -159,7 +158,6 @@ class Prover {
     for (const Assumption& stop : stops) proof.assumptions.Add(stop);
     proof.lengths = LengthLimitsOf(pair_, twins_);
     HoldOtherDimensions(&proof);
-    HoldFiniteNumbers(&proof);
     ExcludePadding(&proof);
     return proof;
   }
@@ -252,24 +250,6 @@ class Prover {
            fmt::format("{}.shape[{}] is the same for each sequence alone, without padding tokens",
                        other.input, other.axis),
            AssumptionSource::kHost});
-    }
-  }
-
-  // Adds that all numbers are finite that the source tests, where one infinity changes the results
-  // for all tokens and sequences of a step.
-  void HoldFiniteNumbers(Proof* proof) const {
-    const Graph& graph = pair_.graph();
-    for (NodeId n = 0; n < graph.num_nodes(); ++n) {
-      if (pair_.IsInAfter(n) || !pair_.IsNeeded(n) || !sym::CountsNonFinite(pair_.forms(), n)) {
-        continue;
-      }
-      proof->assumptions.Add(
-          {AssumptionKind::kFinite, "",
-           fmt::format("no number that IsInf or IsNaN tests is infinite or NaN, those of padding "
-                       "tokens included, where one of them decides for all tokens (first at {})",
-                       graph.NodeName(n)),
-           AssumptionSource::kHost});
-      return;
     }
   }
 

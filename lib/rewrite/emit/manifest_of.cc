@@ -9,7 +9,6 @@
 #include "base/overloaded.h"
 #include "contract/words.h"
 #include "fmt/format.h"
-#include "rewrite/plan/cross_token_ops.h"
 #include "rewrite/plan/declared_types.h"
 #include "sym/forms/keeps_value.h"
 
@@ -267,14 +266,6 @@ void AddPreconditions(const Analysis& a, const ConversionPlan& plan, Manifest* m
   if (plan.no_padding) {
     m->preconditions.push_back(
         {"KV236", WhyNoPadding(*a.graph, *plan.no_padding), PreconditionStatus::kAssumed});
-  }
-  if (const NodeId test = FindNonFiniteTest(a); test != kNoNode) {
-    m->preconditions.push_back(
-        {"KV312",
-         fmt::format("no number is infinite or NaN that {} tests for all tokens of a step, padding "
-                     "tokens included",
-                     a.graph->NodeName(test)),
-         PreconditionStatus::kAssumed});
   }
   AddAssumedMasks(plan, m);
   if (plan.uniform && plan.grows()) {

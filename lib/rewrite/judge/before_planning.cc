@@ -226,7 +226,8 @@ std::optional<std::string> WhySequencesMix(const Analysis& a) {
 
 std::optional<Finding> PadsChangeRows(const Analysis& a, const ConversionPlan& plan) {
   if (plan.options.padding == Padding::kNone || !a.states.empty()) return std::nullopt;
-  const NodeId n = FindMixingWithPads(a);
+  // Without padding tokens (ForbidsPadding), a test for overflow is the same in both models.
+  const NodeId n = FindMixingWithPads(a, OverflowTests::kLeftOut);
   if (n == kNoNode) return std::nullopt;
   const bool all_grow = std::all_of(a.updates.begin(), a.updates.end(),
                                     [](const CacheUpdate& update) { return update.grows(); });

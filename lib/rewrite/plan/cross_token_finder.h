@@ -24,7 +24,7 @@ class CrossTokenFinder {
   explicit CrossTokenFinder(const Analysis& a);
 
   NodeId Run();
-  NodeId RunWithPads();
+  NodeId RunWithPads(OverflowTests tests);
   NodeId RunIntegers();
   NodeId RunMoved();
   NodeId RunJoined();
@@ -74,6 +74,7 @@ class CrossTokenFinder {
   bool RowsOn(NodeId n, int operand, const std::vector<int64_t>& axes);
   bool RowsFrom(NodeId n, int64_t first);
   bool ReduceMixes(NodeId n);
+  bool TestsForOverflow(NodeId n);
   bool CumSumMixes(NodeId n);
   bool CountsKeptTokens(NodeId n) const;
   bool Mixes(NodeId n);
@@ -86,11 +87,9 @@ class CrossTokenFinder {
   const Graph& graph_;
   sym::Forms& forms_;
   absl::flat_hash_set<sym::DimSymbol> rows_, past_, sequences_;
-  // Nodes of attentions and cache updates, and those that find nothing in finite numbers
-  // (FindNonFiniteTest).
-  absl::flat_hash_set<NodeId> replaced_;
-  absl::flat_hash_set<NodeId> readers_;  // nodes that read rows of caches in front of a softmax
-  bool keys_are_rows_ = false;           // HoldsRows counts keys, too
+  absl::flat_hash_set<NodeId> replaced_;  // nodes of attentions and cache updates; or left out
+  absl::flat_hash_set<NodeId> readers_;   // nodes that read rows of caches in front of a softmax
+  bool keys_are_rows_ = false;            // HoldsRows counts keys, too
   bool several_tokens_ = false, several_sequences_ = false;
 };
 

@@ -13,7 +13,6 @@
 #include "ir/operators/operator_traits.h"
 #include "ir/types.h"
 #include "rewrite/plan/cross_token_finder.h"
-#include "sym/ops/non_finite.h"
 
 namespace kvlift {
 namespace {
@@ -49,9 +48,6 @@ CrossTokenFinder::CrossTokenFinder(const Analysis& a) : graph_(*a.graph), forms_
   }
   TakeWriting(a.updates);
   TakeReadersOfRows(a.updates);
-  for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (sym::CountsNonFinite(forms_, n)) replaced_.insert(n);
-  }
 }
 
 // Adds the nodes that only serve to write new rows into caches, behind the values that the presents
@@ -104,8 +100,24 @@ NodeId CrossTokenFinder::Run() {
   return kNoNode;
 }
 
-NodeId CrossTokenFinder::RunWithPads() {
+// Returns true for a sum or an extremum of nothing but results of IsInf and IsNaN.
+bool CrossTokenFinder::TestsForOverflow(NodeId n) {
+  const bool reduces =
+      graph_.Is(n, "ReduceSum") || graph_.Is(n, "ReduceMax") || graph_.Is(n, "ReduceMin");
+  const ValueId v = Operand(n, 0);
+  if (!reduces || v == kNoValue || !forms_.Of(v).known_rank) return false;
+  const std::vector<ValueId> sources = sym::SourcesOf(forms_.Of(v).element);
+  return !sources.empty() && std::all_of(sources.begin(), sources.end(), [&](ValueId source) {
+    const NodeId maker = graph_.producer(source);
+    return maker != kNoNode && (graph_.Is(maker, "IsInf") || graph_.Is(maker, "IsNaN"));
+  });
+}
+
+NodeId CrossTokenFinder::RunWithPads(OverflowTests tests) {
   if (!HoldsPads()) return kNoNode;
+  for (NodeId n = 0; tests == OverflowTests::kLeftOut && n < graph_.num_nodes(); ++n) {
+    if (TestsForOverflow(n)) replaced_.insert(n);
+  }
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
     if (!replaced_.contains(n) && !SeesEarlierOnly(n) && Mixes(n)) return n;
     if (Computes(n) && ReadsMoved(n, &IsShifted)) return n;
@@ -505,8 +517,8 @@ NodeId FindCrossTokenOp(const Analysis& analysis) {
   return internal::CrossTokenFinder(analysis).Run();
 }
 
-NodeId FindMixingWithPads(const Analysis& analysis) {
-  return internal::CrossTokenFinder(analysis).RunWithPads();
+NodeId FindMixingWithPads(const Analysis& analysis, OverflowTests tests) {
+  return internal::CrossTokenFinder(analysis).RunWithPads(tests);
 }
 
 NodeId FindCountedTokens(const Analysis& analysis) {
@@ -523,13 +535,6 @@ NodeId FindOtherTokens(const Analysis& analysis) {
 
 NodeId FindBatchReduction(const Analysis& analysis) {
   return internal::CrossTokenFinder(analysis).RunJoined();
-}
-
-NodeId FindNonFiniteTest(const Analysis& analysis) {
-  for (NodeId n = 0; n < analysis.graph->num_nodes(); ++n) {
-    if (sym::CountsNonFinite(*analysis.forms, n)) return n;
-  }
-  return kNoNode;
 }
 
 }  // namespace kvlift

@@ -16,10 +16,14 @@ namespace kvlift {
 // the product of an attention combines them.
 NodeId FindCrossTokenOp(const Analysis& analysis);
 
+// Whether nodes count that find out whether any number of a step is infinite or NaN, by which
+// models in half precision (T5) clamp all tokens after an overflow.
+enum class OverflowTests { kFound, kLeftOut };
+
 // Returns the first node by which a token depends on later tokens, or on other sequences, of its
 // step: padding tokens behind a sequence then change the results of its real tokens. Returns
 // kNoNode also if no step has padding tokens, since it has one token or one sequence.
-NodeId FindMixingWithPads(const Analysis& analysis);
+NodeId FindMixingWithPads(const Analysis& analysis, OverflowTests tests = OverflowTests::kFound);
 
 // Returns the first node that combines integers of all tokens of a step in a way that decoders
 // need: the largest or smallest position, or the places of nonzero elements. Returns kNoNode if no
@@ -39,10 +43,6 @@ NodeId FindOtherTokens(const Analysis& analysis);
 // as positions, over the axis of sequences, so that all sequences of a batch share the result;
 // kNoNode if no node does.
 NodeId FindBatchReduction(const Analysis& analysis);
-
-// Returns the first node that finds out for all tokens and sequences of a step whether a number is
-// infinite or NaN; kNoNode if no node does. The functions above take all numbers to be finite.
-NodeId FindNonFiniteTest(const Analysis& analysis);
 
 // Returns, by node, the first DynamicQuantize* node that its outputs lead to; kNoNode if there is
 // none. A difference in the last bit in front of such a node can change a whole quantisation step.

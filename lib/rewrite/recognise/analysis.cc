@@ -114,6 +114,17 @@ void SetCrossCachesAside(Analysis& a) {
     set.insert({attention.site->key.cache, attention.site->value.cache});
   }
   for (const int cache : other) crossing.erase(cache);
+  // An attention with one of its caches set aside has both of them set aside.
+  for (size_t k = 0; k < a.attention.size(); ++k) {
+    for (const AnalysedAttention& attention : a.attention) {
+      if (!attention.site) continue;
+      const int key = attention.site->key.cache, value = attention.site->value.cache;
+      if (crossing.contains(key) != crossing.contains(value)) {
+        crossing.erase(key);
+        crossing.erase(value);
+      }
+    }
+  }
   const bool beside = !other.empty() || absl::c_any_of(a.caches, IsConvertedAlready);
   if (!beside || crossing.empty()) return;
   std::erase_if(a.attention, [&](const AnalysedAttention& attention) {
