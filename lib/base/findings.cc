@@ -273,8 +273,7 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Export the decoder with past on its own, without merging."},
     {"KV226", "other-state", "a state that is handed on, but is no cache of keys or values",
      "Convolutions and recurrences carry states of a fixed shape, and caches of cross-attention "
-     "hold "
-     "keys and values of other tokens than the queries.",
+     "hold keys and values of other tokens than the queries.",
      "Nothing to do: it stays as it is."},
     {"KV227", "ring-buffer", "rows wrap around the end of the buffer",
      "A linear TensorScatter writes behind the capacity where the source goes on at its front.",

@@ -66,6 +66,8 @@ class AttentionPairs {
   // the source. The grounds are doubted if a fact does not hold.
   Grounds AddFacts(const std::string& name, ValueId theirs, const AttentionReading& before,
                    const AttentionReading& after);
+  // Sets the twin of a result, `theirs` in the source. Unless the grounds are doubted, the source's
+  // attention becomes one of proved(), and is no twin of another attention.
   void SetPair(ValueId mine, ValueId theirs, const AttentionReading& before,
                const AttentionReading& after, Grounds grounds);
   // Returns the attentions of the source with as many heads that are no twin yet.

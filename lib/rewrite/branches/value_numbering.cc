@@ -111,8 +111,7 @@ Expr ValueNumbering::Numbered(Expr e) {
       if (to != nullptr) to = Numbered(to);
     }
     if (to == nullptr) {
-      const auto it = representative_.find(load->source());
-      to = pool.Load(it == representative_.end() ? load->source() : it->second, args);
+      to = pool.Load(StandingFor(load->source()), args);
     }
     if (to != load) s.atoms[load] = to;
   }
@@ -233,8 +232,7 @@ std::string ValueNumbering::OperandKey(NodeId n, int operand) {
   std::string key = fmt::format("t{}", forms_.ElementType(v));
   const sym::Form& form = forms_.Of(v);
   if (!form.known_rank) {
-    const auto it = representative_.find(v);
-    return key + fmt::format("v{}", it == representative_.end() ? v : it->second);
+    return key + fmt::format("v{}", StandingFor(v));
   }
   if (!Broadcasts(n)) {
     for (Expr dim : NumberedShape(v)) key += fmt::format(",{}", dim->id());
@@ -246,14 +244,18 @@ std::string ValueNumbering::OperandKey(NodeId n, int operand) {
   return key + fmt::format("e{}", OperandElement(n, operand)->id());
 }
 
+ValueId ValueNumbering::StandingFor(ValueId v) const {
+  const auto it = representative_.find(v);
+  return it == representative_.end() ? v : it->second;
+}
+
 void ValueNumbering::Merge(NodeId n, NodeId into) {
   const auto outputs = graph_.outputs(n);
   const auto others = graph_.outputs(into);
   for (size_t k = 0; k < outputs.size(); ++k) {
     if (outputs[k] == kNoValue) continue;
     if (k >= others.size() || others[k] == kNoValue) continue;
-    const auto it = representative_.find(others[k]);
-    const ValueId equal = it == representative_.end() ? others[k] : it->second;
+    const ValueId equal = StandingFor(others[k]);
     representative_[outputs[k]] = equal;
     const sym::Form& form = forms_.Of(outputs[k]);
     for (int axis = 0; form.known_rank && axis < static_cast<int>(form.shape.size()); ++axis) {
@@ -362,11 +364,7 @@ bool ValueNumbering::SplitCases(Expr a, Expr b, int depth) {
 
 bool ValueNumbering::Same(ValueId a, ValueId b) {
   if (forms_.ElementType(a) != forms_.ElementType(b)) return false;
-  const auto standing_for = [&](ValueId v) {
-    const auto it = representative_.find(v);
-    return it == representative_.end() ? v : it->second;
-  };
-  if (standing_for(a) == standing_for(b)) return true;
+  if (StandingFor(a) == StandingFor(b)) return true;
   if (!forms_.Of(a).known_rank || !forms_.Of(b).known_rank) return false;
   if (NumberedShape(a) != NumberedShape(b)) return false;
   return Same(ElementOf(a), ElementOf(b));

@@ -56,6 +56,8 @@ class ValueNumbering {
   sym::Forms& forms() { return forms_; }
 
  private:
+  // Returns the value that stands for all values that are equal to v.
+  ValueId StandingFor(ValueId v) const;
   void NumberNode(NodeId n);
   bool Bridged(NodeId n, const std::string& signature);
   void Merge(NodeId n, NodeId into);
@@ -75,7 +77,7 @@ class ValueNumbering {
   int side_ = 0;
   absl::flat_hash_map<ValueId, ValueId> representative_;
   absl::flat_hash_map<ValueId, ValueId> aliases_;
-  // Sizes that only running a node tells, and those of the equal node.
+  // By the symbol of a size that only running a node tells: the symbol of the node that is equal.
   absl::flat_hash_map<sym::DimSymbol, sym::Expr> sizes_;
   absl::flat_hash_map<sym::Expr, sym::Expr> numbered_;
   absl::flat_hash_map<std::string, NodeId> by_key_;

@@ -156,6 +156,7 @@ AttentionJudge::Objection AttentionJudge::JudgeOperands(const AttentionSite& sit
   const int32_t of_queries = s_.forms.ElementType(site.query);
   const int32_t of_values = TypeOfRows(s_.forms, value, site.value.view);
   const int32_t of_results = s_.forms.ElementType(s_.graph.outputs(site.node)[0]);
+  // The operator itself needs one type of queries and keys only.
   if (of_queries != type || of_values != type || of_results != type) {
     return Reason("KV210",
                   fmt::format("needs queries, keys, values and results of one type, found {}, {}, "
@@ -282,8 +283,6 @@ void AttentionJudge::SetAttributes(const AttentionSite& site, int32_t type,
   if (site.softmax_type != type) planned->softmax_precision = site.softmax_type;
 }
 
-// Returns true if queries, keys, values and the result have this type. The operator needs that of
-// queries and keys only.
 bool AttentionJudge::WrittenAlike(const PlannedCache& key, const PlannedCache& value) const {
   if (key.how.index() != value.how.index() || key.buffer != value.buffer) return false;
   if (key.grows()) return key.window() == value.window();

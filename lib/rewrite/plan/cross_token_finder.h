@@ -87,9 +87,11 @@ class CrossTokenFinder {
   const Graph& graph_;
   sym::Forms& forms_;
   absl::flat_hash_set<sym::DimSymbol> rows_, past_, sequences_;
-  absl::flat_hash_set<NodeId> replaced_;  // nodes of attentions and cache updates; or left out
-  absl::flat_hash_set<NodeId> readers_;   // nodes that read rows of caches in front of a softmax
-  bool keys_are_rows_ = false;            // HoldsRows counts keys, too
+  // Nodes that are not judged: those of attentions and cache updates, and, if RunWithPads leaves
+  // them out, tests for overflow.
+  absl::flat_hash_set<NodeId> replaced_;
+  absl::flat_hash_set<NodeId> readers_;  // nodes that read rows of caches in front of a softmax
+  bool keys_are_rows_ = false;           // HoldsRows counts keys, too
   bool several_tokens_ = false, several_sequences_ = false;
 };
 

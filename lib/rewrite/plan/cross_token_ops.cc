@@ -115,8 +115,10 @@ bool CrossTokenFinder::TestsForOverflow(NodeId n) {
 
 NodeId CrossTokenFinder::RunWithPads(OverflowTests tests) {
   if (!HoldsPads()) return kNoNode;
-  for (NodeId n = 0; tests == OverflowTests::kLeftOut && n < graph_.num_nodes(); ++n) {
-    if (TestsForOverflow(n)) replaced_.insert(n);
+  if (tests == OverflowTests::kLeftOut) {
+    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
+      if (TestsForOverflow(n)) replaced_.insert(n);
+    }
   }
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
     if (!replaced_.contains(n) && !SeesEarlierOnly(n) && Mixes(n)) return n;

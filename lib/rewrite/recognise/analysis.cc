@@ -1,6 +1,7 @@
 #include "rewrite/recognise/analysis.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -68,28 +69,27 @@ bool HasFixedPast(const Analysis& a, const Candidate& candidate) {
          form.shape[candidate.axis]->kind() == Kind::kInteger;
 }
 
+// Reports that a cache stays as it is, since it is not one of self-attention.
+void ReportKept(Analysis& a, const CachePair& pair, std::string_view what) {
+  a.near_misses.push_back(MakeFinding(
+      "KV226", fmt::format("{} is {}: it stays as it is", a.graph->name(pair.past), what), *a.graph,
+      {a.graph->producer(pair.present)}, {pair.past, pair.present}));
+}
+
 // Removes candidates that are states of another kind (of a convolution or a recurrence) and stay as
 // they are: their pasts have one shape, and no attention reads them as keys or values. The state of
 // one layer reaches the attention of another layer only over projections.
 void SetStatesAside(Analysis& a) {
-  std::vector<AnalysedCache> caches;
-  for (AnalysedCache& cache : a.caches) {
+  std::erase_if(a.caches, [&](const AnalysedCache& cache) {
     const CachePair& pair = cache.candidate.pair;
     const bool state = cache.reason && !cache.candidate.converted &&
                        HasFixedPast(a, cache.candidate) && !cache.candidate.hidden &&
                        FindSoftmax(*a.graph, {pair.past, pair.present}, 0) == kNoNode;
-    if (!state) {
-      caches.push_back(std::move(cache));
-      continue;
-    }
+    if (!state) return false;
     a.states.push_back(pair);
-    a.near_misses.push_back(
-        MakeFinding("KV226",
-                    fmt::format("{} is a state that no attention reads: it stays as it is",
-                                a.graph->name(pair.past)),
-                    *a.graph, {a.graph->producer(pair.present)}, {pair.past, pair.present}));
-  }
-  a.caches = std::move(caches);
+    ReportKept(a, pair, "a state that no attention reads");
+    return true;
+  });
 }
 
 // Returns true if no query can be one of the tokens whose rows the cache gets in this step: their
@@ -104,48 +104,37 @@ bool IsOverOtherTokens(Analysis& a, const AttentionSite& site) {
 // such as those of an image. They stay as they are beside the caches of self-attention; a model
 // that has no others is judged as one that appends.
 void SetCrossCachesAside(Analysis& a) {
-  const auto over_other_tokens = [&](const AnalysedAttention& attention) {
-    return attention.site && IsOverOtherTokens(a, *attention.site);
-  };
   absl::flat_hash_set<int> crossing, other;
   for (const AnalysedAttention& attention : a.attention) {
     if (!attention.site) continue;
-    auto& set = over_other_tokens(attention) ? crossing : other;
+    auto& set = IsOverOtherTokens(a, *attention.site) ? crossing : other;
     set.insert({attention.site->key.cache, attention.site->value.cache});
   }
   for (const int cache : other) crossing.erase(cache);
-  // An attention with one of its caches set aside has both of them set aside.
-  for (size_t k = 0; k < a.attention.size(); ++k) {
+  // The keys of an attention are set aside with its values, or neither is.
+  for (bool fewer = true; fewer;) {
+    fewer = false;
     for (const AnalysedAttention& attention : a.attention) {
       if (!attention.site) continue;
       const int key = attention.site->key.cache, value = attention.site->value.cache;
-      if (crossing.contains(key) != crossing.contains(value)) {
-        crossing.erase(key);
-        crossing.erase(value);
-      }
+      if (crossing.contains(key) == crossing.contains(value)) continue;
+      crossing.erase(key);
+      crossing.erase(value);
+      fewer = true;
     }
   }
   const bool beside = !other.empty() || absl::c_any_of(a.caches, IsConvertedAlready);
   if (!beside || crossing.empty()) return;
   std::erase_if(a.attention, [&](const AnalysedAttention& attention) {
-    return attention.site && crossing.contains(attention.site->key.cache) &&
-           crossing.contains(attention.site->value.cache);
+    return attention.site && crossing.contains(attention.site->key.cache);
   });
-  std::vector<AnalysedCache> caches;
-  for (AnalysedCache& cache : a.caches) {
-    if (!crossing.contains(cache.update_index)) {
-      caches.push_back(std::move(cache));
-      continue;
-    }
-    const CachePair& pair = cache.candidate.pair;
-    a.near_misses.push_back(MakeFinding(
-        "KV226",
-        fmt::format("{} is a cache of cross-attention, to which rows of other tokens than the "
-                    "queries are appended: it stays as it is",
-                    a.graph->name(pair.past)),
-        *a.graph, {a.graph->producer(pair.present)}, {pair.past, pair.present}));
-  }
-  a.caches = std::move(caches);
+  std::erase_if(a.caches, [&](const AnalysedCache& cache) {
+    if (!crossing.contains(cache.update_index)) return false;
+    ReportKept(a, cache.candidate.pair,
+               "a cache of cross-attention, to which rows of other tokens than the queries are "
+               "appended");
+    return true;
+  });
 }
 
 // Finds the attentions around caches that no recognised attention reads. A cache without any is

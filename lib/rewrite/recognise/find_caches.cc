@@ -157,8 +157,8 @@ bool HasQuantizer(const Graph& graph) {
 constexpr int kMostFitted = 4;
 
 // Returns forms that bound a number of tokens, under which a candidate is a write into a buffer
-// that holds so many, and was none before. Returns null if there are none. `fresh` makes forms
-// without such a bound.
+// that holds so many, and was none before. Returns null if no such forms are found. `fresh` returns
+// new forms of the graph, in which no number of tokens is bounded.
 std::unique_ptr<sym::Forms> WithTokensThatFit(
     sym::Forms& forms, absl::Span<const Candidate> candidates,
     absl::FunctionRef<std::unique_ptr<sym::Forms>()> fresh) {
@@ -185,38 +185,45 @@ bool IsRecognised(RuleTable rules, sym::Forms& forms, const CachePair& pair) {
   });
 }
 
+// Returns the size of the past on the axis on which the present has more rows, if it has a name;
+// else null.
+sym::Expr PastRowsOf(sym::Forms& forms, const Candidate& c) {
+  const sym::Form past = forms.Of(c.pair.past), present = forms.Of(c.pair.present);
+  const auto axis = static_cast<size_t>(c.axis);
+  if (!c.growing || !past.known_rank || !present.known_rank) return nullptr;
+  if (axis >= past.shape.size() || axis >= present.shape.size()) return nullptr;
+  return past.shape[axis]->kind() == Kind::kDim ? past.shape[axis] : nullptr;
+}
+
 // Returns forms under which pasts hold at most W rows, where their presents do and the host feeds
-// these back, and under which a candidate is recognised that was not before. Returns null if there
-// are none. `fresh` makes forms without such bounds.
+// these back, and under which a candidate is recognised that was not before. Returns null if no
+// such forms are found. `fresh` returns new forms of the graph, in which no past is bounded.
 std::unique_ptr<sym::Forms> WithPastsOfWindows(
     RuleTable rules, sym::Forms& forms, absl::Span<const Candidate> candidates,
     absl::FunctionRef<std::unique_ptr<sym::Forms>()> fresh) {
-  std::vector<const Candidate*> windows;
-  absl::flat_hash_map<sym::DimSymbol, int64_t> rows;  // 0: another tensor has the size as well
+  // W by the size of a past; 0 if a tensor without that window has the size as well.
+  absl::flat_hash_map<sym::DimSymbol, int64_t> windows;
   for (const Candidate& c : candidates) {
-    const sym::Form past = forms.Of(c.pair.past), present = forms.Of(c.pair.present);
-    const auto axis = static_cast<size_t>(c.axis);
-    if (!c.growing || !past.known_rank || !present.known_rank || axis >= past.shape.size())
-      continue;
-    if (axis >= present.shape.size() || past.shape[axis]->kind() != Kind::kDim) continue;
-    const auto window = sym::AtMostIn(forms.pool(), present.shape[axis]);
-    const int64_t most = window ? window->most : 0;
-    const auto [it, first] = rows.try_emplace(past.shape[axis]->dim(), most);
-    if (!first && it->second != most) it->second = 0;
-    if (window) windows.push_back(&c);
+    const sym::Expr past = PastRowsOf(forms, c);
+    if (past == nullptr) continue;
+    const sym::Form present = forms.Of(c.pair.present);
+    const auto window = sym::AtMostIn(forms.pool(), present.shape[static_cast<size_t>(c.axis)]);
+    const int64_t rows = window ? window->most : 0;
+    const auto [it, first] = windows.try_emplace(past->dim(), rows);
+    if (!first && it->second != rows) it->second = 0;
   }
-  std::erase_if(windows, [&](const Candidate* c) {
-    const sym::Expr size = forms.Of(c->pair.past).shape[static_cast<size_t>(c->axis)];
-    return rows[size->dim()] == 0 || IsRecognised(rules, forms, c->pair);
-  });
-  if (windows.empty()) return nullptr;
-  auto bounded = fresh();
-  for (const Candidate* c : windows) {
-    const sym::Expr size = forms.Of(c->pair.past).shape[static_cast<size_t>(c->axis)];
-    bounded->pool().Bound(size->dim(), bounded->pool().Integer(rows[size->dim()]));
+  std::vector<CachePair> missed;
+  std::unique_ptr<sym::Forms> bounded;
+  for (const Candidate& c : candidates) {
+    const sym::Expr past = PastRowsOf(forms, c);
+    const int64_t rows = past == nullptr ? 0 : windows[past->dim()];
+    if (rows == 0 || IsRecognised(rules, forms, c.pair)) continue;
+    if (bounded == nullptr) bounded = fresh();
+    bounded->pool().Bound(past->dim(), bounded->pool().Integer(rows));
+    missed.push_back(c.pair);
   }
   const bool more = absl::c_any_of(
-      windows, [&](const Candidate* c) { return IsRecognised(rules, *bounded, c->pair); });
+      missed, [&](const CachePair& pair) { return IsRecognised(rules, *bounded, pair); });
   return more ? std::move(bounded) : nullptr;
 }
 

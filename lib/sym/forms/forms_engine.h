@@ -123,11 +123,9 @@ class Engine {
   // Returns e with the branch that is taken where the condition is true, or where it is false, in
   // place of each select by it or by its negation.
   Expr Given(Expr e, Expr condition, bool truth);
-  // Does what Given does for all selects whose conditions follow from the condition.
-  Expr Implied(Expr e, Expr condition, bool truth);
   // Applies fn below the selects of xs, see Pool::Lift. Returns null if fn returns null, or if
-  // there are more than 256 combinations of branches. Combinations that no index has are left out
-  // by what conditions imply only where fn returns null otherwise.
+  // there are more than 256 combinations of branches. What a condition implies for others is looked
+  // at only if fn returns null without it, for a combination that no index may have.
   Expr Lift(std::vector<Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn);
   // Returns true if e is built from integers, integer loads and predicates only.
   bool IsIntegral(Expr e);
@@ -145,8 +143,11 @@ class Engine {
   bool HasDataDependentTableRead(Expr e);
 
  private:
+  // Which selects of other operands a condition decides: those by the same one or its negation
+  // (Given), or those by any that follows from it (Pool::Assume).
+  enum class Decided { kSameConditions, kImpliedConditions };
   Expr LiftBy(std::vector<Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn,
-              Expr (Engine::*simplified)(Expr, Expr, bool));
+              Decided decided);
   bool IsGivenByHost(ValueId source);
   // Returns true for a number of the host that is clamped, or counted from the end of an axis if it
   // is negative; false for one of two constants.
@@ -180,7 +181,7 @@ class Engine {
   absl::flat_hash_map<DimSymbol, Forms::DimOrigin> origins_;
   // Axes that an input declares whose type is neither an integer type nor bool.
   absl::flat_hash_set<DimSymbol> dims_of_reals_;
-  absl::flat_hash_set<ValueId> foreign_;        // of unknown rank, since IsForeign
+  absl::flat_hash_set<ValueId> foreign_;        // values of unknown rank behind foreign operators
   absl::flat_hash_map<DimSymbol, Expr> taken_;  // axes whose length broadcasts have fixed
   absl::flat_hash_map<ValueId, bool> nonnegative_;
   absl::flat_hash_map<ValueId, bool> of_host_;

@@ -127,39 +127,32 @@ Expr Engine::Given(Expr e, Expr condition, bool truth) {
   return same ? e : pool_.Select(c, then, otherwise);
 }
 
-Expr Engine::Implied(Expr e, Expr condition, bool truth) {
-  if (!IsSelect(e)) return e;
-  const bool own = e->args()[0] == condition;
-  const Expr c =
-      own ? pool_.Integer(truth ? 1 : 0) : pool_.Assume(e->args()[0], condition, truth, Facts{});
-  if (c->kind() == Kind::kInteger) {
-    return Implied(e->args()[c->is_integer(0) ? 2 : 1], condition, truth);
-  }
-  return pool_.Select(c, Implied(e->args()[1], condition, truth),
-                      Implied(e->args()[2], condition, truth));
-}
-
 Expr Engine::Lift(std::vector<Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn) {
-  if (const Expr e = LiftBy(xs, fn, &Engine::Given)) return e;
+  if (const Expr e = LiftBy(xs, fn, Decided::kSameConditions)) return e;
   const auto selects = std::count_if(xs.begin(), xs.end(), [](Expr x) { return IsSelect(x); });
-  return selects < 2 ? nullptr : LiftBy(std::move(xs), fn, &Engine::Implied);
+  return selects < 2 ? nullptr : LiftBy(std::move(xs), fn, Decided::kImpliedConditions);
 }
 
 Expr Engine::LiftBy(std::vector<Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn,
-                    Expr (Engine::*simplified)(Expr, Expr, bool)) {
+                    Decided decided) {
   int64_t leaves = 1;
   for (Expr x : xs) leaves = std::min(kMaxLeaves + 1, leaves * CountLeaves(x));
   if (leaves > kMaxLeaves) return nullptr;
   for (size_t k = 0; k < xs.size(); ++k) {
     if (!IsSelect(xs[k])) continue;
     const Expr condition = xs[k]->args()[0];
-    std::vector<Expr> yes = xs, no = xs;
-    for (size_t j = k; j < xs.size(); ++j) {
-      yes[j] = (this->*simplified)(xs[j], condition, true);
-      no[j] = (this->*simplified)(xs[j], condition, false);
-    }
-    const Expr a = LiftBy(std::move(yes), fn, simplified);
-    const Expr b = a == nullptr ? nullptr : LiftBy(std::move(no), fn, simplified);
+    const auto branch = [&](bool truth) {
+      std::vector<Expr> taken = xs;
+      taken[k] = xs[k]->args()[truth ? 1 : 2];
+      for (size_t j = k; j < xs.size(); ++j) {
+        taken[j] = decided == Decided::kSameConditions
+                       ? Given(taken[j], condition, truth)
+                       : pool_.Assume(taken[j], condition, truth, Facts{});
+      }
+      return LiftBy(std::move(taken), fn, decided);
+    };
+    const Expr a = branch(true);
+    const Expr b = a == nullptr ? nullptr : branch(false);
     return b == nullptr ? nullptr : Select(condition, a, b);
   }
   return fn(xs);

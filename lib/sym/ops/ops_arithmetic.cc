@@ -238,8 +238,8 @@ bool IsPartOfBlend(OpContext& c) {
   });
 }
 
-// Returns the loads, with one of any element in place of several of the same tensor.
-std::vector<Expr> OneForEachTensor(OpContext& c, absl::Span<const Expr> loads) {
+// Returns the loads; several of one tensor become one load of any element.
+std::vector<Expr> OneForEachTensor(Pool& pool, absl::Span<const Expr> loads) {
   std::vector<Expr> found;
   for (Expr load : loads) {
     const auto same = std::find_if(found.begin(), found.end(),
@@ -247,11 +247,8 @@ std::vector<Expr> OneForEachTensor(OpContext& c, absl::Span<const Expr> loads) {
     if (same == found.end()) {
       found.push_back(load);
     } else if (*same != load) {
-      std::vector<Expr> any;
-      for (size_t k = 0; k < load->args().size(); ++k) {
-        any.push_back(c.pool().Index(static_cast<int>(k)));
-      }
-      *same = c.pool().Load(load->source(), any);
+      const auto rank = static_cast<int>(load->args().size());
+      *same = pool.Load(load->source(), AllIndices(pool, rank));
     }
   }
   return found;
@@ -278,7 +275,7 @@ void OpArithmetic(OpContext& c) {
     const bool same = NonNegative(c.pool(), x[0], facts) && NonNegative(c.pool(), x[1], facts);
     return same ? c.pool().Mod(x[0], x[1], facts) : nullptr;
   });
-  for (Expr x : OneForEachTensor(c, taken.finite)) {
+  for (Expr x : OneForEachTensor(c.pool(), taken.finite)) {
     c.Assume(AssumptionReason::kFinite, c.pool().Apply("finite", {x}), "a product with 0 is 0");
   }
   constexpr int64_t kUnnoticed = 15;  // less than half of the last digit of 65504

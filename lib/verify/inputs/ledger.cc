@@ -163,8 +163,8 @@ bool IsReadForShape(const Graph& graph, const std::string& name) {
          });
 }
 
-// Returns the first node that lets a runtime round its activations to int8: accuracy_level 4 of
-// MatMulNBits. Returns kNoNode if there is none.
+// Returns the first MatMulNBits node whose accuracy_level is 4, which lets a runtime round the
+// activations to int8. Returns kNoNode if the graph has no such node.
 NodeId FirstWithRoundedActivations(const Graph& graph) {
   constexpr int64_t kInt8 = 4;
   for (NodeId n = 0; n < graph.num_nodes(); ++n) {
