@@ -215,6 +215,14 @@ std::optional<std::string> WhyTokensMix(const Analysis& a) {
   return fmt::format("{} at {} takes in all tokens of a step", a.graph->node(n).op_type(),
                      a.graph->NodeName(n));
 }
+
+std::optional<std::string> WhySequencesJoin(const Analysis& a) {
+  const NodeId n = FindBatchReduction(a);
+  if (n == kNoNode) return std::nullopt;
+  return fmt::format("{} at {} takes all sequences of a batch together",
+                     a.graph->node(n).op_type(), a.graph->NodeName(n));
+}
+
 std::optional<std::string> WhySequencesMix(const Analysis& a) {
   const NodeId n = FindReorderedSequences(a);
   if (n == kNoNode) return std::nullopt;
@@ -264,10 +272,7 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
   }
   if (!a.states.empty()) return "a state takes in every token of a step";
   if (auto why = WhyTokensMix(a)) return why;
-  if (const NodeId n = FindBatchReduction(a); n != kNoNode) {
-    return fmt::format("{} at {} takes all sequences of a batch together",
-                       a.graph->node(n).op_type(), a.graph->NodeName(n));
-  }
+  if (auto why = WhySequencesJoin(a)) return why;
   for (const AnalysedCache& cache : a.caches) {
     const bool stays = cache.reason && cache.reason->cause != StayCause::kConverted;
     if (!stays || !cache.candidate.growing) continue;
@@ -297,6 +302,7 @@ std::optional<std::string> UniformBuffers(const Analysis& a) {
     return fmt::format("{} is one slot for all sequences", sym::ToString(start, a.graph.get()));
   }
   if (auto why = WhyTokensMix(a)) return why;
+  if (auto why = WhySequencesJoin(a)) return why;
   return WhySequencesMix(a);
 }
 

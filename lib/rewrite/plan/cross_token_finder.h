@@ -37,6 +37,8 @@ class CrossTokenFinder {
   static std::optional<std::pair<sym::DimSymbol, sym::DimSymbol>> EqualSymbols(sym::Expr predicate);
   bool Joins(NodeId n);
   bool HoldsSequences(sym::Expr extent) const;
+  bool ReadsNumberOfSequences(NodeId n);
+  bool CountsSequences(sym::Expr e, bool is_place) const;
   template <typename Holds>
   bool Loses(NodeId n, const Holds& holds);
   bool IsReal(NodeId n) const;

@@ -146,6 +146,7 @@ NodeId CrossTokenFinder::RunMoved() {
 NodeId CrossTokenFinder::RunJoined() {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
     if (!replaced_.contains(n) && Joins(n)) return n;
+    if (Computes(n) && ReadsNumberOfSequences(n)) return n;
   }
   return kNoNode;
 }

@@ -48,6 +48,39 @@ std::vector<int64_t> CrossTokenFinder::ReducedAxes(NodeId n, int64_t rank) const
   return axes;
 }
 
+// Returns true if an operand is computed from how many sequences the batch has, such as a factor
+// that changes with Size(input_ids). Integers of operators that are not elementwise are shapes,
+// indices and bounds.
+bool CrossTokenFinder::ReadsNumberOfSequences(NodeId n) {
+  const bool is_elementwise = FindElementwise(graph_.node(n)) != nullptr;
+  const auto inputs = graph_.inputs(n);
+  return std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) {
+    if (v == kNoValue || !forms_.Of(v).known_rank) return false;
+    if (!is_elementwise && IsIntegerType(forms_.ElementType(v))) return false;
+    return CountsSequences(forms_.Of(v).element, false);
+  });
+}
+
+// Returns true if the number of sequences is an operand of e or is compared in a condition of it
+// that holds for all elements. In a place, such as that of b + B * s of rows in another order, the
+// number only says where an element lies.
+bool CrossTokenFinder::CountsSequences(Expr e, bool is_place) const {
+  if (e->kind() == sym::Kind::kDim) return !is_place && sequences_.contains(e->dim());
+  if (!HoldsSequences(e)) return false;
+  if (e->kind() == sym::Kind::kSum) {
+    return std::any_of(e->terms().begin(), e->terms().end(), [&](const sym::Term& term) {
+      return std::any_of(term.atoms.begin(), term.atoms.end(),
+                         [&](Expr atom) { return CountsSequences(atom, is_place); });
+    });
+  }
+  const bool chooses = e->kind() == sym::Kind::kSelect && !e->args()[0]->has_index() &&
+                       sym::LoadsOf(e->args()[0]).empty();
+  if (chooses && HoldsSequences(e->args()[0])) return true;
+  const bool in_place = is_place || e->kind() == sym::Kind::kLoad;
+  return std::any_of(e->args().begin(), e->args().end(),
+                     [&](Expr arg) { return CountsSequences(arg, in_place); });
+}
+
 // Returns true if the extent counts tokens or sequences of a step. The number of keys does not
 // unless keys_are_rows_, also of caches that stay: it contains the past length, another size, or a
 // number of the host.
