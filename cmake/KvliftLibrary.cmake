@@ -2,21 +2,11 @@ option(KVLIFT_UNITY "Compile the files of a folder in batches, which is quicker 
 
 # Lets KVLIFT_UNITY join the files of a target, whose names in anonymous namespaces must differ.
 # Files with compiler flags of their own stay alone, and so do those that match a pattern in ALONE.
-# With FOLDERS, the files whose path has one of these parts are a batch, and all others are one.
 function(kvlift_unity TARGET)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ALONE;FOLDERS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ALONE")
   set_target_properties(${TARGET} PROPERTIES
     UNITY_BUILD ${KVLIFT_UNITY} UNITY_BUILD_BATCH_SIZE 100)
   get_target_property(srcs ${TARGET} SOURCES)
-  if(arg_FOLDERS)
-    set_target_properties(${TARGET} PROPERTIES UNITY_BUILD_MODE GROUP)
-    set_source_files_properties(${srcs} PROPERTIES UNITY_GROUP others)
-  endif()
-  foreach(folder IN LISTS arg_FOLDERS)
-    set(batch ${srcs})
-    list(FILTER batch INCLUDE REGEX "/${folder}/")
-    set_source_files_properties(${batch} PROPERTIES UNITY_GROUP ${folder})
-  endforeach()
   foreach(pattern IN LISTS arg_ALONE)
     set(alone ${srcs})
     list(FILTER alone INCLUDE REGEX "${pattern}")
@@ -24,24 +14,17 @@ function(kvlift_unity TARGET)
   endforeach()
 endfunction()
 
-# kvlift_library(NAME BRIEF SRCS... HDRS... DEPS... ALONE... FOLDERS... PLAIN...) defines the library
-# of one folder, target kvlift_NAME. DEPS are names of other folders, or targets of other projects.
-# A folder without source files becomes an INTERFACE library. Files named *_avx2.cc, *_avx512.cc and
-# *_vnni.cc are compiled for that instruction set and left out on other processors; their functions
-# are called by dispatch at run time only. BRIEF: with less optimisation (kvlift_brief), where no
-# time is spent. PLAIN: patterns of the files that are compiled so while the others are not, by the
-# target kvlift_NAME_plain. ALONE and FOLDERS: as for kvlift_unity.
+# kvlift_library(NAME BRIEF SRCS... HDRS... DEPS... ALONE... PLAIN...) defines target kvlift_NAME.
+# DEPS are targets. A library without source files becomes an INTERFACE library. Files named
+# *_avx2.cc, *_avx512.cc and *_vnni.cc are compiled for that instruction set and left out on other
+# processors; their functions are called by dispatch at run time only. BRIEF: with less optimisation
+# (kvlift_brief), where no time is spent. PLAIN: patterns of the files that are compiled so while the
+# others are not, by the target kvlift_NAME_plain. ALONE: as for kvlift_unity.
 function(kvlift_library NAME)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH;BRIEF" "" "SRCS;HDRS;DEPS;ALONE;FOLDERS;PLAIN")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH;BRIEF" "" "SRCS;HDRS;DEPS;ALONE;PLAIN")
   set(target kvlift_${NAME})
   kvlift_select_isa(arg_SRCS)
-  set(deps kvlift_deps)
-  foreach(dep IN LISTS arg_DEPS)
-    if(dep MATCHES "^[a-z]+$")
-      set(dep kvlift_${dep})
-    endif()
-    list(APPEND deps ${dep})
-  endforeach()
+  set(deps kvlift_deps ${arg_DEPS})
   if(arg_PLAIN)
     list(JOIN arg_PLAIN "|" pattern)
     set(plain ${arg_SRCS})
@@ -50,7 +33,7 @@ function(kvlift_library NAME)
     add_library(${target}_plain OBJECT ${plain})
     target_include_directories(${target}_plain PRIVATE ${CMAKE_SOURCE_DIR}/lib)
     target_link_libraries(${target}_plain PRIVATE kvlift_strict kvlift_brief ${deps})
-    kvlift_unity(${target}_plain FOLDERS ${arg_FOLDERS})
+    kvlift_unity(${target}_plain)
     list(APPEND arg_SRCS $<TARGET_OBJECTS:${target}_plain>)
   endif()
   if(arg_SRCS)
@@ -63,7 +46,7 @@ function(kvlift_library NAME)
     if(arg_BRIEF)
       target_link_libraries(${target} PRIVATE kvlift_brief)
     endif()
-    kvlift_unity(${target} ALONE ${arg_ALONE} FOLDERS ${arg_FOLDERS})
+    kvlift_unity(${target} ALONE ${arg_ALONE})
   else()
     add_library(${target} INTERFACE)
     set(scope INTERFACE)
@@ -74,22 +57,6 @@ function(kvlift_library NAME)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${NAME})
   set_property(GLOBAL APPEND PROPERTY KVLIFT_LIBRARIES ${target})
   target_link_libraries(${target} ${scope} ${deps})
-endfunction()
-
-# kvlift_folder(NAME BRIEF DEPS... ALONE... FOLDERS... PLAIN...) calls kvlift_library with all files
-# in the current folder and below it.
-function(kvlift_folder NAME)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PCH;BRIEF" "" "DEPS;ALONE;FOLDERS;PLAIN")
-  file(GLOB_RECURSE srcs CONFIGURE_DEPENDS *.cc)
-  file(GLOB_RECURSE hdrs CONFIGURE_DEPENDS *.h)
-  set(options)
-  foreach(option NO_PCH BRIEF)
-    if(arg_${option})
-      list(APPEND options ${option})
-    endif()
-  endforeach()
-  kvlift_library(${NAME} SRCS ${srcs} HDRS ${hdrs} DEPS ${arg_DEPS} ALONE ${arg_ALONE}
-                 FOLDERS ${arg_FOLDERS} PLAIN ${arg_PLAIN} ${options})
 endfunction()
 
 option(KVLIFT_HOST_ISA "Leave out kernels for instruction sets that this machine does not have" OFF)

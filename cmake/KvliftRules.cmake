@@ -26,7 +26,7 @@ function(kvlift_rules FOLDER)
     configure_file(${CMAKE_SOURCE_DIR}/cmake/rewrites_table.cc.in ${table} @ONLY)
   endif()
 
-  kvlift_library(rewrites BRIEF SRCS ${srcs} ${table} DEPS rewrite)
+  kvlift_library(rewrites BRIEF SRCS ${srcs} ${table} DEPS kvlift_rewrite)
   if(table)
     # lib/rewrite calls AllRules() without linking this library. A program that links both gets the
     # table, whatever the order of the two archives.

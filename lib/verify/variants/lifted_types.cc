@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -72,31 +73,35 @@ std::string Widened(std::string_view bytes, int32_t type) {
 
 }  // namespace
 
-// The float32 weights of one or more models. Each is made once and shared by all models that refer
-// to the same bytes.
+// The float32 weights of one or more models. Those that lie in a SpanSource are made once and shared
+// by all models that refer to the same range of it; the store keeps the source, so that the range
+// stays what it is. Other tensors are converted each time: their memory may be that of another
+// tensor later on.
 class LiftedWeights::Store {
  public:
   absl::StatusOr<TensorProto> Lift(const TensorProto& tensor, const std::string& base_dir) {
+    if (SpanRange span = SpanOf(tensor); span.source != nullptr) {
+      const auto key = std::make_tuple(span.source, span.offset, span.length);
+      std::shared_ptr<const SpanSource>& source = sources_[key];
+      if (source == nullptr) {
+        source = SourceOf(Widened(RawDataOf(tensor).bytes, tensor.data_type()));
+      }
+      return SpanTensor(tensor, TensorProto::FLOAT, *source);
+    }
     TensorProto lifted;
     lifted.set_name(tensor.name());
     *lifted.mutable_dims() = tensor.dims();
     lifted.set_data_type(TensorProto::FLOAT);
-    const RawData raw = RawDataOf(tensor);
-    if (raw.bytes.empty()) {
-      KV_ASSIGN_OR_RETURN(const std::string bytes, IsElsewhere(tensor)
-                                                       ? ReadTensorBytes(tensor, base_dir)
-                                                       : InlineBytes(tensor));
-      lifted.set_raw_data(Widened(bytes, tensor.data_type()));
-      return lifted;
-    }
-    const auto key = std::make_pair(raw.bytes.data(), raw.bytes.size());
-    std::shared_ptr<const SpanSource>& source = sources_[key];
-    if (source == nullptr) source = SourceOf(Widened(raw.bytes, tensor.data_type()));
-    return SpanTensor(tensor, TensorProto::FLOAT, *source);
+    KV_ASSIGN_OR_RETURN(const std::string bytes, IsElsewhere(tensor)
+                                                     ? ReadTensorBytes(tensor, base_dir)
+                                                     : InlineBytes(tensor));
+    lifted.set_raw_data(Widened(bytes, tensor.data_type()));
+    return lifted;
   }
 
  private:
-  absl::flat_hash_map<std::pair<const char*, size_t>, std::shared_ptr<const SpanSource>> sources_;
+  using Range = std::tuple<std::shared_ptr<const SpanSource>, uint64_t, uint64_t>;
+  absl::flat_hash_map<Range, std::shared_ptr<const SpanSource>> sources_;
 };
 
 namespace {

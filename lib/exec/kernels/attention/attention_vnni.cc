@@ -6,8 +6,8 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #include "exec/kernels/attention/attention_isa.h"
-#include "exec/kernels/dot_attention/attention_dot_scores.h"
-#include "exec/kernels/dot_attention/attention_dot_values.h"
+#include "exec/kernels/attention/attention_dot_scores.h"
+#include "exec/kernels/attention/attention_dot_values.h"
 
 namespace kvlift::exec {
 

@@ -3,7 +3,7 @@
 // the largest one of its tile and group. The bytes of four rows are interleaved.
 #pragma once
 
-#include "exec/kernels/dot_attention/attention_dots.h"
+#include "exec/kernels/attention/attention_dots.h"
 
 #if defined(__AVX512VNNI__) && defined(KV_AVX2)
 

@@ -4,7 +4,7 @@
 // segment.
 #pragma once
 
-#include "exec/kernels/dot_attention/attention_dots.h"
+#include "exec/kernels/attention/attention_dots.h"
 
 #if defined(__AVX512VNNI__) && defined(KV_AVX2)
 
