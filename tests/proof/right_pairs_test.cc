@@ -51,6 +51,23 @@ TEST(Weights, OfAnotherNameAreTheSameByTheirBytes) {
             "");
 }
 
+TEST(Weights, ThatAreOutputs) {
+  const auto proved = [](const std::string& number) {
+    const TextChanges before = {
+        {"float[B,S,16] y", "float[B,S,16] y, float[2] w"},
+        {kConstantsOfSource, std::string(kConstantsOfSource) + " float[2] w = {1, 2},"}};
+    const TextChanges after = {
+        {"float[B,S,16] y", "float[B,S,16] y, float[2] w"},
+        {kConstants, std::string(kConstants) + " float[2] own = {1, " + number + "},"},
+        {kLast, std::string(kLast) + "\nw = Identity (own)"}};
+    return Unproved(ProofOfPair(kCase, before, after, [](Manifest* relation) {
+      relation->outputs.push_back({.name = "w"});
+    }));
+  };
+  EXPECT_EQ(proved("2"), "");
+  EXPECT_NE(proved("3"), "");
+}
+
 // The sum of one element is that element, and the sum of its squares is not.
 TEST(Reductions, OfOneElement) {
   const auto reduced = [](const std::string& op) {

@@ -57,5 +57,26 @@ TEST(ValueNumbering, ResultsOfEqualNodesAreEqualWithoutAKnownRank) {
   EXPECT_TRUE(numbering.Same(a, b));
 }
 
+// ONNX Runtime puts transposes into some products, and leaves others beside them.
+TEST(ValueNumbering, ProductsThatTransposeAnOperandEqualThoseOfItsTranspose) {
+  const auto same = [](const std::string& fused) {
+    return AreSame(
+        "<ir_version: 10, opset_import: [\"\" : 21, \"com.microsoft\" : 1]>\n"
+        "g (float[B,S,8] x, float[B,T,8] z, float[B,8,T] w) => (float[B,S,T] a, "
+        "float[B,S,T] b) {\n"
+        "t = Transpose <perm = [0, 2, 1]> (z)\n"
+        "product = MatMul (x, t)\n"
+        "a = Exp (product)\n"
+        "fused = com.microsoft.FusedMatMul " +
+        fused + "\nb = Exp (fused)\n}");
+  };
+  EXPECT_TRUE(same("<transB = 1> (x, z)"));
+  EXPECT_TRUE(same("<transB = 1, alpha = 1.0> (x, z)"));
+  EXPECT_TRUE(same("(x, t)"));
+  EXPECT_FALSE(same("<transB = 1, alpha = 0.5> (x, z)"));
+  EXPECT_FALSE(same("(x, w)"));
+  EXPECT_FALSE(same("<transB = 1, transBatchB = 1> (x, z)"));
+}
+
 }  // namespace
 }  // namespace kvlift

@@ -45,6 +45,15 @@ TEST_F(ClippedExtentsTest, AreWholeWithinTheTable) {
   EXPECT_EQ(Within(AtMost(t_, 8), pool_.Mul(b_, Rows(8))), ToString(pool_.Mul(b_, s_)));
 }
 
+// A write index that is not negative, such as the start of the last S of S + w rows.
+TEST_F(ClippedExtentsTest, NumbersOfAHostThatAreNotNegative) {
+  const Expr w = pool_.Load(1, {Int(0)});
+  const Expr not_negative = pool_.Le(Int(0), w, Facts{});
+  const Expr rows = pool_.Sub(pool_.Add(s_, w), pool_.Max(w, Int(0), Facts{}));
+  EXPECT_EQ(Within(not_negative, rows), "S");
+  EXPECT_EQ(Within(pool_.Le(Int(0), pool_.Load(2, {Int(0)}), Facts{}), rows), ToString(rows));
+}
+
 TEST_F(ClippedExtentsTest, StayWhereTheBoundIsLarger) {
   EXPECT_EQ(Within(AtMost(t_, 9), Min(8, t_)), ToString(Min(8, t_)));
   EXPECT_EQ(Within(AtMost(s_, 8), Rows(8)), ToString(Rows(8)));

@@ -1,5 +1,6 @@
 // LIBS: sym onnxio
 // Sums, extrema and counts of index data, and what fused attention gives as its presents.
+#include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "support/forms_fixture.h"
 
@@ -131,12 +132,31 @@ TEST(FormsReduce, PlaceOfTheOnlyElementWithinBounds) {
                           "same = Equal (w, last)\n"
                           "z = NonZero (same)"));
   EXPECT_EQ(m.Shape("y"), "[1, 1]");
-  EXPECT_EQ(m.Element("y"), "0");
+  EXPECT_EQ(m.Element("y"), "i1");  // of one element
   EXPECT_TRUE(m.Of("z").opaque);
   EXPECT_EQ(m.Assumed(), "0 <= w[0];w[0] <= 7;");
 }
 
+// JAX drops rows that lie behind the end of a buffer.
 TEST(FormsReduce, PlacesOfSeveralElementsWithinBounds) {
+  const auto places = [](int low, int high) {
+    FormsOfText m(ModelText("(int64[S] w) => (int64[1,N] y)",
+                            fmt::format("first = Constant <value_int = {}> ()\n"
+                                        "last = Constant <value_ints = [{}]> ()\n"
+                                        "low = GreaterOrEqual (w, first)\n"
+                                        "high = LessOrEqual (w, last)\n"
+                                        "both = And (low, high)\n"
+                                        "y = NonZero (both)",
+                                        low, high)));
+    const std::string form = m.Shape("y") + " " + m.Element("y");
+    return form + " " + m.Assumed();
+  };
+  EXPECT_EQ(places(0, 7), "[1, S] i1 0 <= w[i0];w[i0] <= 7;");
+  // Numbers between others may be token ids.
+  EXPECT_EQ(places(100, 107), "[1, y.shape[1]] y[i0, i1] ");
+}
+
+TEST(FormsReduce, PlacesOfOneBoundAreNotKnown) {
   FormsOfText m(ModelText("(int64[2] w) => (int64[1,N] y)",
                           "zero = Constant <value_int = 0> ()\n"
                           "low = GreaterOrEqual (w, zero)\n"

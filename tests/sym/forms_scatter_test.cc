@@ -200,6 +200,34 @@ TEST(FormsScatter, PositionsOfTheHostAreTakenAsConsecutive) {
   EXPECT_EQ(m.Assumed(), "0 <= pos[0];i0 + pos[0] == pos[i0];");
 }
 
+// JAX counts each row's place from the end of the axis if it is negative, and drops rows outside.
+TEST(FormsScatter, RowsThatCountFromTheEndOrAreDropped) {
+  FormsOfText m(ModelText("(float[B,M,8] cache, float[S,B,8] k, int64 start) => (float[M,B,8] y)",
+                          kScalars + std::string("shape = Shape (cache)\n"
+                                                 "m = Gather (shape, one)\n"
+                                                 "rows = Shape (k)\n"
+                                                 "s = Gather (rows, zero)\n"
+                                                 "count = Range (zero, s, one)\n"
+                                                 "pos = Add (count, start)\n"
+                                                 "wrapped = Add (pos, m)\n"
+                                                 "negative = Less (pos, zero)\n"
+                                                 "place = Where (negative, wrapped, pos)\n"
+                                                 "low = GreaterOrEqual (place, zero)\n"
+                                                 "high = Less (place, m)\n"
+                                                 "inside = And (low, high)\n"
+                                                 "found = NonZero (inside)\n"
+                                                 "axes = Constant <value_ints = [0]> ()\n"
+                                                 "flat = Squeeze (found, axes)\n"
+                                                 "kept = Gather (place, flat)\n"
+                                                 "k_kept = Gather (k, flat)\n"
+                                                 "column = Unsqueeze (kept, minus)\n"
+                                                 "turned = Transpose <perm = [1, 0, 2]> (cache)\n"
+                                                 "y = ScatterND (turned, column, k_kept)")));
+  EXPECT_EQ(m.Element("y"),
+            "(start <= i0 and i0 < S + start) ? k[i0 - start, i1, i2] : cache[i1, i0, i2]");
+  EXPECT_EQ(m.Assumed(), "0 <= M + i0 + start;i0 + start < M;0 <= start;");
+}
+
 TEST(FormsScatter, PlacesThatAreComputedAreNotTakenAsConsecutive) {
   FormsOfText m(ModelText("(float[T,E] scores) => (float[T,E] y)",
                           "two = Constant <value_ints = [2]> ()\n"

@@ -67,6 +67,28 @@ TEST(FormsDims, DeclaredExtentsOfOperatorsOfOtherDomainsAreAssumed) {
   EXPECT_EQ(m.Assumed(), "y.shape[1] == 7;");
 }
 
+TEST(FormsDims, AnIfHasTheExtentsThatBothBranchesGive) {
+  FormsOfText m(
+      ModelText("(bool c, float[B,P,8] past, float[B,S,16] x) => (float[B,N,8] y)",
+                "n = Shape <start = 1, end = 2> (x)\n"
+                "y = If (c) <then_branch = later () => (float[] t) { t = Identity (past) },\n"
+                "  else_branch = first () => (float[] f)\n"
+                "    <int64[4] shape = {0, -1, 2, 8}, int64[1] axes = {2}, int64 zero = {0}> {\n"
+                "      heads = Reshape (x, shape)\n"
+                "      f = Gather <axis = 2> (heads, zero)\n"
+                "    }>"));
+  EXPECT_EQ(m.Shape("y"), "[B, y.shape[1], 8]");
+  EXPECT_EQ(m.Assumed(), "");
+}
+
+TEST(FormsDims, AnIfOfOtherRanksHasNoShape) {
+  FormsOfText m(
+      ModelText("(bool c, float[B,P] past) => (float[] y)",
+                "y = If (c) <then_branch = a () => (float[] t) { t = Identity (past) },\n"
+                "  else_branch = b () => (float[] f) { f = ReduceMax <keepdims = 0> (past) }>"));
+  EXPECT_EQ(m.Shape("y"), "unknown");
+}
+
 TEST(FormsDims, ConcatWithAnOperandOfUnknownRankHasTheExtentsOfTheOthers) {
   FormsOfText m(ModelText("(float[B,3,P] x, float[N] z, int64[R] target) => (float[A,B,C] y)",
                           "rows = Reshape (z, target)\n"

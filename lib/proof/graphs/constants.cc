@@ -34,7 +34,8 @@ absl::flat_hash_set<std::string> OtherNames(const GraphProto& graph) {
   return names;
 }
 
-// A Constant node that gives an output of the graph becomes an initializer and an Identity.
+// Makes initializers of Constant nodes. A constant that is an output of the graph, whether node or
+// initializer, becomes an initializer and an Identity, so that its name can change.
 void NodesToInitializers(GraphProto* graph) {
   absl::flat_hash_set<std::string> outputs;
   for (const auto& output : graph->output()) outputs.insert(output.name());
@@ -63,6 +64,15 @@ void NodesToInitializers(GraphProto* graph) {
     ++kept;
   }
   nodes->DeleteSubrange(kept, nodes->size() - kept);
+  for (const auto& input : graph->input()) outputs.erase(input.name());
+  for (TensorProto& tensor : *graph->mutable_initializer()) {
+    if (!outputs.contains(tensor.name())) continue;
+    NodeProto& node = *nodes->Add();
+    node.set_op_type("Identity");
+    node.add_output(tensor.name());
+    while (!used.insert(tensor.name()).second) tensor.mutable_name()->push_back('\'');
+    node.add_input(tensor.name());
+  }
 }
 
 // The source's initializers, by type and shape.

@@ -453,7 +453,15 @@ absl::StatusOr<GraphPair> GraphPair::Create(const ModelProto& before, const Mode
   options.compared = pair.in_after_;  // see proof/facts/unmet_conditions.h
   pair.forms_ = std::make_shared<sym::Forms>(*pair.graph_, options);
   pair.AssumeNumbersOfCaches(relation);
+  pair.AssumePastLengths(relation);
   return pair;
+}
+
+void GraphPair::AssumePastLengths(const Manifest& relation) {
+  for (const ManifestInput& input : relation.inputs) {
+    const ValueId v = After(input.name);
+    if (v != kNoValue && IsControl(input, ControlValue::kPastLength)) forms_->AssumeCounts(v);
+  }
 }
 
 void GraphPair::AssumeNumbersOfCaches(const Manifest& relation) {

@@ -94,6 +94,8 @@ class GraphPair {
   // Assumes in both models that caches hold numbers of the types through which the source sees them
   // (sym/forms/keeps_value.h).
   void AssumeNumbersOfCaches(const Manifest& relation);
+  // Assumes that controls that are fed numbers of past tokens are not negative.
+  void AssumePastLengths(const Manifest& relation);
 
   std::shared_ptr<const Graph> graph_;
   std::shared_ptr<sym::Forms> forms_;

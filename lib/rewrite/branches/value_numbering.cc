@@ -1,6 +1,7 @@
 #include "rewrite/branches/value_numbering.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "base/sha256.h"
@@ -71,7 +72,30 @@ Expr Under(sym::Pool& pool, Expr e, Expr condition, bool truth) {
   return pool.Assume(e, condition, truth, {});
 }
 
+// Returns true for a MatMul, and for ONNX Runtime's FusedMatMul that transposes no axis of batches.
+bool IsProduct(const onnx::NodeProto& node) {
+  if (node.op_type() == "MatMul" && (node.domain().empty() || node.domain() == "ai.onnx")) {
+    return true;
+  }
+  return node.op_type() == "FusedMatMul" && node.domain() == "com.microsoft" &&
+         IntAttribute(node, "transBatchA", 0) == 0 && IntAttribute(node, "transBatchB", 0) == 0;
+}
+
 }  // namespace
+
+bool ValueNumbering::IsProductOfMatrices(NodeId n) {
+  if (!IsProduct(graph_.node(n)) || graph_.inputs(n).size() != 2) return false;
+  const auto inputs = graph_.inputs(n);
+  return std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) {
+    return v != kNoValue && forms_.Of(v).known_rank && forms_.Of(v).shape.size() >= 2;
+  });
+}
+
+bool ValueNumbering::TransposesOperand(NodeId n, int operand) {
+  if (operand > 1 || graph_.node(n).op_type() != "FusedMatMul") return false;
+  if (!IsProductOfMatrices(n)) return false;
+  return IntAttribute(graph_.node(n), operand == 0 ? "transA" : "transB", 0) != 0;
+}
 
 bool ValueNumbering::Broadcasts(NodeId n) const {
   const auto& node = graph_.node(n);
@@ -80,17 +104,21 @@ bool ValueNumbering::Broadcasts(NodeId n) const {
                                "Xor", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"});
 }
 
-// Returns the numbered element of a value, with index 0 on axes of extent 1.
-Expr ValueNumbering::ElementOf(ValueId v) {
+// Returns the numbered element of a value, with index 0 on axes of extent 1; that of its transpose
+// if `transposed`.
+Expr ValueNumbering::ElementOf(ValueId v, bool transposed) {
   const sym::Form& form = forms_.Of(v);
   if (!form.known_rank) return nullptr;
   sym::Pool& pool = forms_.pool();
   std::vector<Expr> indices;
+  sym::Facts facts = forms_.FactsFor(v);
+  if (transposed) std::iter_swap(facts.extents.rbegin(), facts.extents.rbegin() + 1);
   for (size_t k = 0; k < form.shape.size(); ++k) {
-    indices.push_back(form.shape[k]->is_integer(1) ? pool.Integer(0)
-                                                   : pool.Index(static_cast<int>(k)));
+    indices.push_back(facts.extents[k]->is_integer(1) ? pool.Integer(0)
+                                                      : pool.Index(static_cast<int>(k)));
   }
-  const Expr element = forms_.At(v, indices, forms_.FactsFor(v));
+  if (transposed) std::iter_swap(indices.rbegin(), indices.rbegin() + 1);
+  const Expr element = forms_.At(v, indices, facts);
   return element == nullptr ? nullptr : Numbered(element);
 }
 
@@ -181,9 +209,12 @@ bool ValueNumbering::NeedsKey(NodeId n) const {
 }
 
 // Returns operator and attributes as a text; empty if the node counts as equal to no other one.
-std::string ValueNumbering::Signature(NodeId n) const {
+std::string ValueNumbering::Signature(NodeId n) {
   const auto& node = graph_.node(n);
   if (IsRandomOperator(node)) return {};
+  if (IsProductOfMatrices(n)) {
+    return fmt::format("product:{}", FloatAttribute(node, "alpha", 1.0f));
+  }
   std::map<std::string, std::string> attributes;
   for (const auto& attribute : node.attribute()) {
     if (attribute.has_g() || attribute.graphs_size() > 0) return {};
@@ -201,9 +232,10 @@ std::string ValueNumbering::Signature(NodeId n) const {
   return key;
 }
 
-std::vector<Expr> ValueNumbering::NumberedShape(ValueId v) {
+std::vector<Expr> ValueNumbering::NumberedShape(ValueId v, bool transposed) {
   std::vector<Expr> shape;
   for (Expr dim : forms_.Of(v).shape) shape.push_back(Numbered(dim));
+  if (transposed) std::iter_swap(shape.rbegin(), shape.rbegin() + 1);
   return shape;
 }
 
@@ -213,7 +245,7 @@ Expr ValueNumbering::OperandElement(NodeId n, int operand) {
   const sym::Form& form = forms_.Of(v);
   if (!form.known_rank) return nullptr;
   if (!Broadcasts(n) || !out.known_rank || out.shape.size() < form.shape.size()) {
-    return ElementOf(v);
+    return ElementOf(v, TransposesOperand(n, operand));
   }
   sym::Pool& pool = forms_.pool();
   const size_t offset = out.shape.size() - form.shape.size();
@@ -235,7 +267,9 @@ std::string ValueNumbering::OperandKey(NodeId n, int operand) {
     return key + fmt::format("v{}", StandingFor(v));
   }
   if (!Broadcasts(n)) {
-    for (Expr dim : NumberedShape(v)) key += fmt::format(",{}", dim->id());
+    for (Expr dim : NumberedShape(v, TransposesOperand(n, operand))) {
+      key += fmt::format(",{}", dim->id());
+    }
   }
   if (const auto elements = forms_.Elements(v); elements && form.opaque) {
     for (Expr e : *elements) key += fmt::format(";{}", Numbered(e)->id());
@@ -274,7 +308,10 @@ bool ValueNumbering::SameOperand(NodeId a, NodeId b, int operand) {
   if (OperandKey(a, operand) == OperandKey(b, operand)) return true;
   if (forms_.ElementType(x) != forms_.ElementType(y)) return false;
   if (!forms_.Of(x).known_rank || !forms_.Of(y).known_rank) return false;
-  if (!Broadcasts(a) && NumberedShape(x) != NumberedShape(y)) return false;
+  if (!Broadcasts(a) && NumberedShape(x, TransposesOperand(a, operand)) !=
+                            NumberedShape(y, TransposesOperand(b, operand))) {
+    return false;
+  }
   return Same(OperandElement(a, operand), OperandElement(b, operand));
 }
 

@@ -62,11 +62,15 @@ class ValueNumbering {
   bool Bridged(NodeId n, const std::string& signature);
   void Merge(NodeId n, NodeId into);
   bool NeedsKey(NodeId n) const;
-  std::string Signature(NodeId n) const;
+  std::string Signature(NodeId n);
+  // Returns true for a MatMul of operands with two axes or more, FusedMatMul included.
+  bool IsProductOfMatrices(NodeId n);
+  // Returns true if such a node swaps the last two axes of the operand itself.
+  bool TransposesOperand(NodeId n, int operand);
   std::string OperandKey(NodeId n, int operand);
   bool SameOperand(NodeId a, NodeId b, int operand);
-  std::vector<sym::Expr> NumberedShape(ValueId v);
-  sym::Expr ElementOf(ValueId v);
+  std::vector<sym::Expr> NumberedShape(ValueId v, bool transposed = false);
+  sym::Expr ElementOf(ValueId v, bool transposed = false);
   void NumberConstant(ValueId v);
   // Returns the nodes that the values are computed from, in topological order.
   std::vector<NodeId> Behind(absl::Span<const ValueId> roots) const;

@@ -454,10 +454,19 @@ class Finder {
       }
       NearMiss(MakeFinding(
           "KV220",
-          fmt::format("{} looks like a present, but no graph input of its shape feeds it",
-                      graph_.name(output)),
+          fmt::format("{} looks like a present, but {}", graph_.name(output), WhyNoPast(output)),
           graph_, {node}, {output}));
     }
+  }
+
+  // Returns why there is no past of an output, as the end of a sentence.
+  std::string WhyNoPast(ValueId output) {
+    const NodeId node = graph_.producer(output), unread = FirstOfUnknownRank(output);
+    const std::string& op = graph_.node(unread == kNoNode ? node : unread).op_type();
+    if (unread != kNoNode)
+      return fmt::format("is computed from the result of {}, which is not read", op);
+    if (!graph_.captures(node).empty()) return fmt::format("comes out of the bodies of {}", op);
+    return "no graph input of its shape feeds it";
   }
 
   // Reports operators of other domains that read an input of a cache's rank for which there is no

@@ -6,14 +6,24 @@
 namespace kvlift::sym::internal {
 namespace {
 
-// Adds the value of a symbol for which e is 0 to the substitution. Returns false if e does not have
-// a symbol with the coefficient 1 or -1 outside of other terms.
+// Adds the value of a symbol or a load for which e is 0 to the substitution. Returns false if e has
+// none with the coefficient 1 or -1 outside of other terms.
 bool Solve(Pool& pool, Expr e, Pool::Substitution* s) {
+  const auto value_of = [&](Expr atom) -> Expr {
+    const auto linear = LinearIn(pool, e, atom);
+    if (!linear || (linear->coefficient != 1 && linear->coefficient != -1)) return nullptr;
+    return linear->coefficient == 1 ? pool.Neg(linear->rest) : linear->rest;
+  };
   for (const DimSymbol& dim : DimsOf(e)) {
-    const auto linear = LinearIn(pool, e, pool.Dim(dim));
-    if (!linear || (linear->coefficient != 1 && linear->coefficient != -1)) continue;
-    if (ContainsDim(linear->rest, dim)) continue;
-    s->dims[dim] = linear->coefficient == 1 ? pool.Neg(linear->rest) : linear->rest;
+    const Expr value = value_of(pool.Dim(dim));
+    if (value == nullptr || ContainsDim(value, dim)) continue;
+    s->dims[dim] = value;
+    return true;
+  }
+  for (const Expr load : OuterLoadsOf(e)) {
+    const Expr value = value_of(load);
+    if (value == nullptr) continue;
+    s->atoms[load] = value;
     return true;
   }
   return false;

@@ -115,12 +115,9 @@ void Engine::Ensure(ValueId v) {
     const NodeId n = stack.back();
     bool ready = true;
     if (!node_done_[n]) {
-      for (ValueId input : graph_.inputs(n)) {
-        if (visit(input)) {
-          ready = false;
-          break;
-        }
-      }
+      const auto inputs = graph_.inputs(n), captures = graph_.captures(n);
+      ready = std::none_of(inputs.begin(), inputs.end(), visit) &&
+              (!graph_.Is(n, "If") || std::none_of(captures.begin(), captures.end(), visit));
     }
     if (!ready) continue;
     stack.pop_back();
@@ -442,6 +439,14 @@ Truth Forms::ProveByRanges(Expr e, const Facts& facts) {
 
 void Forms::AssumeNumbersOf(ValueId input, const NumberSet& numbers) {
   impl_->engine.AssumeNumbersOf(input, numbers);
+}
+
+void Forms::AssumeCounts(ValueId input) {
+  const Form& form = Of(input);
+  if (!form.known_rank || form.shape.size() > 1) return;
+  const std::vector<Expr> first(form.shape.size(), pool().Integer(0));
+  const Expr count = pool().Load(input, first);
+  impl_->engine.clipped().Take(pool().Le(pool().Integer(0), count, Facts{}));
 }
 
 namespace {

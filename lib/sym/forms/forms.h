@@ -125,6 +125,9 @@ class Forms {
   // caller must state it. Must be called before the form of any value that depends on the input is
   // asked for.
   void AssumeNumbersOf(ValueId input, const NumberSet& numbers);
+  // Assumes that an input of integers, a scalar or a vector, counts something: its first element is
+  // not negative. Extents become simpler by that. As for AssumeNumbersOf, the caller must state it.
+  void AssumeCounts(ValueId input);
   // Returns the numbers that were assumed for v, or else those of its element type.
   NumberSet NumbersOf(ValueId v);
 

@@ -347,6 +347,7 @@ Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
   X(Random)                \
   X(SkipNorm)              \
   X(EmbedNorm)             \
+  X(If)                    \
   X(StateConvolution)      \
   X(LinearAttention)       \
   X(LinearAttentionGate)   \

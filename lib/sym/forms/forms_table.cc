@@ -92,6 +92,7 @@ void AddOpaque(Table& table) {
                 {"Einsum", OpEinsum},
                 {"Conv", OpConv},
                 {"NonZero", OpNonZero},
+                {"If", OpIf},
                 {"CausalConvWithState", OpStateConvolution},
                 {"LinearAttention", OpLinearAttention},
                 {"Attention", OpAttentionOp}});

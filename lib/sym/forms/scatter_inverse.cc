@@ -154,13 +154,18 @@ class Inverter {
   }
 
   // Solves places that are w + u unless the host gives numbers outside of some bounds, which it is
-  // assumed not to do: several rows would be written to one place there.
+  // assumed not to do: several rows would be written to one place there, or rows would be apart.
   bool SolveClamped(size_t n, int k, Expr place) {
     std::vector<std::pair<Expr, Expr>> bounds;  // conditions, and the place where each is false
     while (place->kind() == Kind::kSelect && ContainsIndex(place->args()[0], kUpdateBase + k)) {
       const auto args = place->args();
-      const bool then = ContainsIndex(args[1], kUpdateBase + k);
-      if (then == ContainsIndex(args[2], kUpdateBase + k)) return false;
+      bool then = ContainsIndex(args[1], kUpdateBase + k);
+      if (then == ContainsIndex(args[2], kUpdateBase + k)) {
+        // Each row on its own may count from the end of the axis.
+        const Expr extent = data_[coords_[n].axis], more = pool_.Sub(args[1], args[2]);
+        then = more == pool_.Neg(extent);
+        if (!then && more != extent) return false;
+      }
       for (Expr part : ConjunctsOf(then ? args[0] : pool_.Not(args[0]))) {
         bounds.emplace_back(part, args[then ? 2 : 1]);
       }

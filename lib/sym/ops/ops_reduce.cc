@@ -325,33 +325,46 @@ void OpEinsum(OpContext& c) {
 
 namespace {
 
-// Returns true for the predicate that a number which the host gives lies within bounds that are
-// sizes: a <= x and x <= b.
-bool IsWithinBounds(Pool& pool, const std::vector<Expr>& bounds) {
+// Returns the number in a sum.
+int64_t NumberIn(Expr e) {
+  int64_t number = e->kind() == Kind::kInteger ? e->value() : 0;
+  for (const Term& term : e->terms()) number += term.atoms.empty() ? term.coefficient : 0;
+  return number;
+}
+
+// Returns true for the predicate that a number which the host gives is a place on an axis, perhaps
+// one that is counted from its end: a <= x and x <= b, where a is not positive. Between two
+// positive numbers it may be anything, such as a token id that stands for an image.
+bool IsPlaceOnAxis(Pool& pool, const std::vector<Expr>& bounds) {
   const auto is_bound = [](Expr bound) { return bound->kind() == Kind::kLe; };
   if (bounds.size() != 2 || !std::all_of(bounds.begin(), bounds.end(), is_bound)) return false;
   const Expr one = bounds[0]->args()[0], other = bounds[1]->args()[0];
   const Expr span = pool.Add(one, other);  // x is in both, with opposite signs
-  return !LoadsOf(one).empty() && LoadsOf(span).empty() && !span->has_index();
+  const auto is_upper = [](Expr e) {
+    return std::any_of(e->terms().begin(), e->terms().end(), [](const Term& term) {
+      return term.coefficient > 0 && term.atoms.size() == 1 && term.atoms[0]->kind() == Kind::kLoad;
+    });
+  };
+  const Expr lower = is_upper(one) || one->kind() == Kind::kLoad ? other : one;
+  return NumberIn(lower) <= 0 && !LoadsOf(one).empty() && LoadsOf(span).empty() &&
+         !span->has_index();
 }
 
-// Sets the place of the only element of a vector that says whether a number lies within bounds,
-// such as whether a row is written inside of a buffer or dropped. It is taken to lie within them.
-// Returns false for other elements.
-bool SetOnlyPlace(OpContext& c) {
+// Takes all elements of a vector to be true that says whether numbers lie within bounds, such as
+// whether rows are written inside of a buffer or dropped. Returns false for other vectors.
+bool TakeAllWithinBounds(OpContext& c) {
   Pool& pool = c.pool();
-  const Expr first = pool.Integer(0);
-  const Expr element = c.engine().At(c.in(0), {&first, 1}, Facts{});
-  if (element == nullptr || !element->is_predicate()) return false;
-  const std::vector<Expr> bounds = ConjunctsOf(element);
-  if (!IsWithinBounds(pool, bounds) || !c.engine().IsGivenByHost(bounds[0]->args()[0])) {
+  const Value& x = c.in(0);
+  if (x.rank() != 1 || !x.form.element->is_predicate()) return false;
+  const Facts within{x.form.shape};
+  const std::vector<Expr> bounds = ConjunctsOf(x.form.element);
+  if (!IsPlaceOnAxis(pool, bounds) || !c.engine().IsGivenByHost(bounds[0]->args()[0])) {
     return false;
   }
   for (Expr bound : bounds) {
-    c.AssumeNonNegative(AssumptionReason::kInside, pool.Neg(bound->args()[0]), Facts{},
-                        "the bounds of the only element");
+    c.AssumeNonNegative(AssumptionReason::kInside, pool.Neg(bound->args()[0]), within,
+                        "the bounds of all elements");
   }
-  c.Set(0, {pool.Integer(1), pool.Integer(1)}, [first](Indices, const Facts&) { return first; });
   return true;
 }
 
@@ -377,14 +390,14 @@ void SetAllPlaces(OpContext& c) {
 
 }  // namespace
 
-// If the input is provably true everywhere, the result holds all indices.
+// If the input is true everywhere, the result holds all indices.
 void OpNonZero(OpContext& c) {
   if (!c.Known(1) || c.output(0) == kNoValue) return;
   const Value& x = c.in(0);
   const Facts within{x.form.shape};
   const Expr truth = x.rank() > 0 ? c.engine().AsPredicate(x.form.element) : nullptr;
   if (truth != nullptr && c.pool().Prove(truth, within) == Truth::kYes) return SetAllPlaces(c);
-  if (x.rank() == 1 && x.dim(0)->is_integer(1) && SetOnlyPlace(c)) return;
+  if (TakeAllWithinBounds(c)) return SetAllPlaces(c);
   c.SetOpaque(0, {c.pool().Integer(std::max(1, x.rank())), c.engine().OwnDim(c.output(0), 1)});
 }
 

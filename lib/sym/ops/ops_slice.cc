@@ -170,7 +170,7 @@ class ForwardBounds {
 };
 
 Expr ForwardBound(OpContext& c, Expr bound, Expr extent) {
-  return ForwardBounds(c, extent).Place(bound);
+  return c.engine().clipped().Simplified(ForwardBounds(c, extent).Place(bound));
 }
 
 std::optional<Cut> CutForward(OpContext& c, Expr start, Expr end, int64_t step, Expr extent) {
