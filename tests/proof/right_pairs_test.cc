@@ -51,6 +51,23 @@ TEST(Weights, OfAnotherNameAreTheSameByTheirBytes) {
             "");
 }
 
+// Before opset 13, Softmax joined all axes from its own on.
+TEST(Softmaxes, OfOlderOpsetsOverTheLastAxis) {
+  const auto proved = [](const std::string& of_source, const std::string& own) {
+    const TextChanges before = {
+        {kLastOfSource,
+         "y0 = Reshape(context4, y_shape)\ny = Softmax <axis = " + of_source + "> (y0)"}};
+    const TextChanges after = {
+        {kLast, "y0 = Reshape (context4, y_shape)\ny = Softmax <axis = " + own + "> (y0)"}};
+    return Unproved(ProofOfPair("decomposed_attention_opset11", before, after));
+  };
+  EXPECT_EQ(proved("2", "-1"), "");
+  EXPECT_EQ(proved("-1", "2"), "");
+  EXPECT_NE(proved("1", "1"), "");
+  EXPECT_NE(proved("1", "-1"), "");
+  EXPECT_NE(proved("2", "1"), "");
+}
+
 TEST(Weights, ThatAreOutputs) {
   const auto proved = [](const std::string& number) {
     const TextChanges before = {

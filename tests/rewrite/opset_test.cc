@@ -86,6 +86,34 @@ TEST(RaiseOpset, RanksThatOnlyTheFormsTell) {
   EXPECT_EQ(Operators(model).find("Flatten"), std::string::npos);
 }
 
+// Merged decoders compute their shapes inside of branches.
+TEST(RaiseOpset, RanksInBranchesThatOnlyTheFormsTell) {
+  const auto flattens = [](const std::string& axis) {
+    const auto model =
+        Raised(Parse(11, "(bool c, float[A,B,4] x) => (float[A,N,M] y)",
+                     "y = If (c) <then_branch = a () => (float[] t) {\n"
+                     "  s = Shape (x)\n"
+                     "  first = Constant <value = int64 {0}> ()\n"
+                     "  rows = Gather (s, first)\n"
+                     "  row = Unsqueeze <axes = [0]> (rows)\n"
+                     "  two = Constant <value = int64[2] {-1, 2}> ()\n"
+                     "  shape = Concat <axis = 0> (row, two)\n"
+                     "  r = Reshape (x, shape)\n"
+                     "  t = Softmax <axis = " +
+                         axis +
+                         "> (r)\n"
+                         "}, else_branch = b () => (float[] f) { f = Identity (x) }>"));
+    std::string operators;
+    for (const auto& node : model.graph().node(0).attribute(0).g().node()) {
+      operators += node.op_type() + (node.doc_string().empty() ? " " : "!");
+    }
+    return operators.find("Flatten") != std::string::npos ||
+           operators.find('!') != std::string::npos;
+  };
+  EXPECT_FALSE(flattens("2"));
+  EXPECT_TRUE(flattens("1"));
+}
+
 TEST(RaiseOpset, AttributesThatBecameInputs) {
   const auto model = Raised(Parse(7, "(float[A,6] x) => (float[A,2] y, float[A,2] z)",
                                   "u = Unsqueeze <axes = [0]> (x)\n"

@@ -8,6 +8,7 @@
 #include "ir/operators/operator_traits.h"
 #include "proof/facts/operands.h"
 #include "proof/graphs/hidden_differences.h"
+#include "proof/lower/opset13.h"
 #include "sym/forms/keeps_value.h"
 
 namespace kvlift {
@@ -108,6 +109,11 @@ bool Nodes::SameAttributes(NodeId mine, NodeId theirs) const {
   }
   const std::optional<int64_t> axis = AxisOf(mine);
   if (!axis || axis != AxisOf(theirs)) return kvlift::SameAttributes(a, b, {}, own, other);
+  // Before opset 13, a Softmax over the last axis was the same as today.
+  const sym::Form form = forms_.Of(graph_.inputs(theirs)[0]);
+  if (form.known_rank && *axis == static_cast<int64_t>(form.shape.size()) - 1) {
+    return kvlift::SameAttributes(a, b, {"axis", kFlattensFromAxis}, own, other);
+  }
   return kvlift::SameAttributes(a, b, {"axis"}, own, other);
 }
 

@@ -21,7 +21,6 @@ using onnx::TensorProto;
 
 constexpr int64_t kTarget = 13;
 constexpr int64_t kOldest = 7;  // the first opset in which Add and others broadcast as today
-constexpr char kFlattens[] = "flattens from its axis";
 
 // An attribute that became an input, its position, and the opset that changed it; input -1 means
 // that the attribute is dropped.
@@ -158,7 +157,7 @@ class Writer {
     own->set_type(AttributeProto::INT);
     own->set_i(axis);
     AttributeProto* mark = node->add_attribute();
-    mark->set_name(kFlattens);
+    mark->set_name(kFlattensFromAxis);
     mark->set_type(AttributeProto::INT);
     mark->set_i(1);
   }
@@ -171,7 +170,7 @@ class Writer {
 
 }  // namespace
 
-bool FlattensFromAxis(const NodeProto& node) { return IntAttribute(node, kFlattens, 0) != 0; }
+bool FlattensFromAxis(const NodeProto& node) { return IntAttribute(node, kFlattensFromAxis, 0) != 0; }
 
 absl::StatusOr<ModelProto> AsOpset13(ModelProto model) {
   int64_t version = 0;

@@ -7,6 +7,9 @@
 
 namespace kvlift {
 
+// The attribute that marks the nodes for which FlattensFromAxis is true.
+inline constexpr char kFlattensFromAxis[] = "flattens from its axis";
+
 // Returns true if a Softmax, LogSoftmax or Hardmax of the upgraded model flattens all axes from its
 // `axis` on, as before opset 13. It equals the operator of opset 13 only if that axis is the last
 // one.

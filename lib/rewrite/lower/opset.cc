@@ -1,6 +1,5 @@
 #include "rewrite/lower/opset.h"
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "ir/tensor_data.h"
 #include "onnx/defs/schema.h"
 #include "onnxio/model/model.h"
+#include "rewrite/branches/if_branches.h"
 #include "sym/forms/forms.h"
 
 namespace kvlift {
@@ -63,10 +63,7 @@ class OpsetRaiser {
       CollectNames(*graph);
       main_graph_ = graph == model_->mutable_graph();
       for (NodeProto& node : *graph->mutable_node()) {
-        for (AttributeProto& attribute : *node.mutable_attribute()) {
-          if (attribute.has_g()) stack.push_back(attribute.mutable_g());
-          for (auto& g : *attribute.mutable_graphs()) stack.push_back(&g);
-        }
+        AddBodies(&node, &stack);
         if (!IsDefaultDomain(node.domain())) continue;
         before_.clear();
         after_.clear();
@@ -78,29 +75,44 @@ class OpsetRaiser {
     return std::nullopt;
   }
 
-  // Outputs of Softmax, LogSoftmax and Hardmax nodes of the main graph whose ranks are not known:
-  // the nodes keep their axis until Decide, since it may or may not be the last one.
-  absl::Span<const std::string> undecided() const { return undecided_; }
+  // Softmax, LogSoftmax and Hardmax nodes whose ranks are not known keep their axis until Decide,
+  // since it may or may not be the last one. Their doc strings are marks until then.
+  bool has_undecided() const { return !undecided_.empty(); }
+  bool has_undecided_in_bodies() const { return in_bodies_; }
+  bool IsUndecided(const NodeProto& node) const { return undecided_.contains(node.doc_string()); }
 
-  // Adapts the undecided nodes. rank: returns the rank of a value; below 0 if it is not known.
-  void Decide(const std::function<int(const std::string&)>& rank) {
-    if (undecided_.empty()) return;
-    const absl::flat_hash_set<std::string> open(undecided_.begin(), undecided_.end());
-    onnx::GraphProto* graph = model_->mutable_graph();
-    for (NodeProto& node : *graph->mutable_node()) {
-      if (node.output_size() == 0 || !open.contains(node.output(0))) continue;
-      before_.clear();
-      after_.clear();
-      SetSoftmaxAxis(&node, rank(node.input(0)));
-      if (!before_.empty() || !after_.empty()) added_[&node] = {before_, after_};
+  // Adapts the undecided nodes. ranks: the ranks of their operands by their marks, as far as known.
+  void Decide(const absl::flat_hash_map<std::string, int>& ranks) {
+    std::vector<onnx::GraphProto*> stack = {model_->mutable_graph()};
+    while (!stack.empty()) {
+      onnx::GraphProto* graph = stack.back();
+      stack.pop_back();
+      for (NodeProto& node : *graph->mutable_node()) {
+        AddBodies(&node, &stack);
+        const auto mark = undecided_.find(node.doc_string());
+        if (mark == undecided_.end()) continue;
+        const auto rank = ranks.find(mark->first);
+        node.set_doc_string(mark->second);
+        before_.clear();
+        after_.clear();
+        SetSoftmaxAxis(&node, rank == ranks.end() ? -1 : rank->second);
+        if (!before_.empty() || !after_.empty()) added_[&node] = {before_, after_};
+      }
+      if (!added_.empty()) InsertAdded(graph);
     }
-    if (!added_.empty()) InsertAdded(graph);
   }
 
  private:
   struct Added {
     std::vector<NodeProto> before, after;
   };
+
+  static void AddBodies(NodeProto* node, std::vector<onnx::GraphProto*>* bodies) {
+    for (AttributeProto& attribute : *node->mutable_attribute()) {
+      if (attribute.has_g()) bodies->push_back(attribute.mutable_g());
+      for (auto& g : *attribute.mutable_graphs()) bodies->push_back(&g);
+    }
+  }
 
   void Collect(const onnx::GraphProto& graph) {
     for (const auto* infos : {&graph.input(), &graph.value_info(), &graph.output()}) {
@@ -267,12 +279,11 @@ class OpsetRaiser {
   void AdaptSoftmax(NodeProto* node) {
     const auto it = ranks_.find(node->input(0));
     const int rank = it == ranks_.end() ? -1 : it->second;
-    const bool open = rank < 0 && IntAttribute(*node, "axis", 1) != -1 && main_graph_;
-    if (open) {
-      undecided_.push_back(node->output(0));
-    } else {
-      SetSoftmaxAxis(node, rank);
-    }
+    if (rank >= 0 || IntAttribute(*node, "axis", 1) == -1) return SetSoftmaxAxis(node, rank);
+    in_bodies_ = in_bodies_ || !main_graph_;
+    const std::string mark = Fresh("undecided");
+    undecided_[mark] = node->doc_string();
+    node->set_doc_string(mark);
   }
 
   void SetSoftmaxAxis(NodeProto* node, int rank) {
@@ -382,33 +393,41 @@ class OpsetRaiser {
   absl::flat_hash_map<std::vector<int64_t>, std::string> lists_;
   bool main_graph_ = true;
   int fresh_ = 0;
-  std::vector<std::string> undecided_;
+  absl::flat_hash_map<std::string, std::string> undecided_;  // by mark: the node's own doc string
+  bool in_bodies_ = false;                                   // whether one of them is in a body
   // Nodes to insert around the node that is being raised (before_, after_) and around nodes of the
   // current graph (added_).
   std::vector<NodeProto> before_, after_;
   absl::flat_hash_map<const NodeProto*, Added> added_;
 };
 
-// Decides by the ranks in forms, which do not depend on the axis of a Softmax.
-void DecideByForms(OpsetRaiser* raiser, onnx::ModelProto* model) {
-  absl::flat_hash_map<std::string, int> ranks;
-  {
-    const auto graph =
-        Graph::Build(std::shared_ptr<const onnx::ModelProto>(model, [](const auto*) {}));
-    if (graph.ok()) {
-      sym::Forms forms(*graph);
-      for (const std::string& output : raiser->undecided()) {
-        const NodeId node = graph->producer(graph->Find(output));
-        const ValueId x = graph->inputs(node)[0];
-        const sym::Form& form = forms.Of(x);
-        if (form.known_rank) ranks[graph->name(x)] = static_cast<int>(form.shape.size());
-      }
+// Adds the ranks of operands of undecided nodes of the main graph, by their marks. Ranks in forms
+// do not depend on the axis of a Softmax.
+void AddRanks(const OpsetRaiser& raiser, const std::shared_ptr<const onnx::ModelProto>& model,
+              absl::flat_hash_map<std::string, int>* ranks) {
+  const auto graph = Graph::Build(model);
+  if (!graph.ok()) return;
+  sym::Forms forms(*graph);
+  for (NodeId n = 0; n < graph->num_nodes(); ++n) {
+    if (!raiser.IsUndecided(graph->node(n))) continue;
+    const sym::Form& form = forms.Of(graph->inputs(n)[0]);
+    if (form.known_rank) {
+      (*ranks)[graph->node(n).doc_string()] = static_cast<int>(form.shape.size());
     }
   }
-  raiser->Decide([&](const std::string& value) {
-    const auto it = ranks.find(value);
-    return it == ranks.end() ? -1 : it->second;
-  });
+}
+
+// Ranks of values in branches are those that they have if the branch is taken.
+void DecideByForms(OpsetRaiser* raiser, onnx::ModelProto* model) {
+  absl::flat_hash_map<std::string, int> ranks;
+  AddRanks(*raiser, std::shared_ptr<const onnx::ModelProto>(model, [](const auto*) {}), &ranks);
+  for (const bool taken : {true, false}) {
+    if (!raiser->has_undecided_in_bodies()) break;
+    auto chosen = InlineBranches(*model, [&](sym::Forms&, ValueId) { return taken; });
+    if (!chosen.ok()) continue;
+    AddRanks(*raiser, std::make_shared<const onnx::ModelProto>(*std::move(chosen)), &ranks);
+  }
+  raiser->Decide(ranks);
 }
 
 }  // namespace
@@ -467,7 +486,7 @@ RaisedOpset RaiseOpset(onnx::ModelProto model) {
     import->set_version(from);
     return result;
   }
-  if (!raiser.undecided().empty()) DecideByForms(&raiser, &result.model);
+  if (raiser.has_undecided()) DecideByForms(&raiser, &result.model);
   RaiseBodies(&result.model);
   if (result.model.ir_version() < kTargetIrVersion) {
     result.model.set_ir_version(kTargetIrVersion);
