@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "rewrite/plan/cross_token_ops.h"
@@ -37,8 +38,12 @@ class CrossTokenFinder {
   static std::optional<std::pair<sym::DimSymbol, sym::DimSymbol>> EqualSymbols(sym::Expr predicate);
   bool Joins(NodeId n);
   bool HoldsSequences(sym::Expr extent) const;
-  bool ReadsNumberOfSequences(NodeId n);
-  bool CountsSequences(sym::Expr e, bool is_place) const;
+  bool ReadsBatch(NodeId n);
+  // What of a batch may count: how many sequences it has, or also the place of a sequence in it.
+  enum class BatchUse { kNumberOfSequences, kAny };
+  bool DependsOnBatch(ValueId v, BatchUse use = BatchUse::kAny);
+  bool DependsOnBatch(sym::Expr e, sym::Expr extent, absl::Span<const sym::Expr> shape,
+                      absl::flat_hash_map<std::pair<sym::Expr, sym::Expr>, bool>* known);
   template <typename Holds>
   bool Loses(NodeId n, const Holds& holds);
   bool IsReal(NodeId n) const;

@@ -146,7 +146,12 @@ NodeId CrossTokenFinder::RunMoved() {
 NodeId CrossTokenFinder::RunJoined() {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
     if (!replaced_.contains(n) && Joins(n)) return n;
-    if (Computes(n) && ReadsNumberOfSequences(n)) return n;
+    if (Computes(n) && ReadsBatch(n)) return n;
+  }
+  for (ValueId output : graph_.graph_outputs()) {
+    if (graph_.producer(output) != kNoNode && DependsOnBatch(output)) {
+      return graph_.producer(output);
+    }
   }
   return kNoNode;
 }

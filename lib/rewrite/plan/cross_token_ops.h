@@ -40,8 +40,9 @@ NodeId FindReorderedSequences(const Analysis& analysis);
 NodeId FindOtherTokens(const Analysis& analysis);
 
 // Returns the first node outside the attentions that reduces or counts integers of the host, such
-// as positions, over the axis of sequences, so that all sequences of a batch share the result;
-// kNoNode if no node does.
+// as positions, over the axis of sequences, so that all sequences of a batch share the result; or
+// the first whose result depends on the number of sequences, or on the place of a sequence in the
+// batch. Returns kNoNode if no node does.
 NodeId FindBatchReduction(const Analysis& analysis);
 
 // Returns, by node, the first DynamicQuantize* node that its outputs lead to; kNoNode if there is

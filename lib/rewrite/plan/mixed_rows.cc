@@ -1,9 +1,14 @@
 // The part of CrossTokenFinder that knows which operators mix rows: those that reduce, normalise,
 // accumulate or multiply along an axis of tokens or sequences.
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "ir/operators/operator_traits.h"
 #include "ir/types.h"
@@ -16,6 +21,17 @@ using sym::Expr;
 
 bool QuantizesDynamically(const Graph& graph, NodeId n) {
   return absl::StartsWith(graph.node(n).op_type(), "DynamicQuantize");
+}
+
+// Returns true for operators of which integer operands are shapes, bounds, counts or axes.
+bool TakesSizes(const Graph& graph, NodeId n) {
+  constexpr std::string_view kOps[] = {"ConstantOfShape", "CumSum",  "Expand",  "OneHot", "Pad",
+                                       "Range",           "Resize",  "Reshape", "Slice",  "Split",
+                                       "SplitToSequence", "Squeeze", "Tile",    "TopK",   "Trilu",
+                                       "Unsqueeze"};
+  const std::string& op = graph.node(n).op_type();
+  return absl::StartsWith(op, "Reduce") ||
+         std::find(std::begin(kOps), std::end(kOps), op) != std::end(kOps);
 }
 
 }  // namespace
@@ -48,37 +64,67 @@ std::vector<int64_t> CrossTokenFinder::ReducedAxes(NodeId n, int64_t rank) const
   return axes;
 }
 
-// Returns true if an operand is computed from how many sequences the batch has, such as a factor
-// that changes with Size(input_ids). Integers of operators that are not elementwise are shapes,
-// indices and bounds.
-bool CrossTokenFinder::ReadsNumberOfSequences(NodeId n) {
+// Returns true if an operand depends on the batch itself. Integers of operators that are not
+// elementwise are sizes, or indices, which may well be the number of a row.
+bool CrossTokenFinder::ReadsBatch(NodeId n) {
   const bool is_elementwise = FindElementwise(graph_.node(n)) != nullptr;
   const auto inputs = graph_.inputs(n);
   return std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) {
-    if (v == kNoValue || !forms_.Of(v).known_rank) return false;
-    if (!is_elementwise && IsIntegerType(forms_.ElementType(v))) return false;
-    return CountsSequences(forms_.Of(v).element, false);
+    if (v == kNoValue) return false;
+    if (is_elementwise || !IsIntegerType(forms_.ElementType(v))) return DependsOnBatch(v);
+    return !TakesSizes(graph_, n) && DependsOnBatch(v, BatchUse::kNumberOfSequences);
   });
 }
 
-// Returns true if the number of sequences is an operand of e or is compared in a condition of it
-// that holds for all elements. In a place, such as that of b + B * s of rows in another order, the
-// number only says where an element lies.
-bool CrossTokenFinder::CountsSequences(Expr e, bool is_place) const {
-  if (e->kind() == sym::Kind::kDim) return !is_place && sequences_.contains(e->dim());
-  if (!HoldsSequences(e)) return false;
-  if (e->kind() == sym::Kind::kSum) {
-    return std::any_of(e->terms().begin(), e->terms().end(), [&](const sym::Term& term) {
-      return std::any_of(term.atoms.begin(), term.atoms.end(),
-                         [&](Expr atom) { return CountsSequences(atom, is_place); });
-    });
+// Returns true if elements of the value depend on how many sequences the batch has, such as a
+// factor that changes with Size(input_ids), or on the place of their sequence in it.
+bool CrossTokenFinder::DependsOnBatch(ValueId v, BatchUse use) {
+  const sym::Form form = forms_.Of(v);
+  if (!form.known_rank) return false;
+  absl::flat_hash_map<std::pair<Expr, Expr>, bool> known;
+  const bool places = use == BatchUse::kAny;
+  return DependsOnBatch(form.element, nullptr, places ? form.shape : std::vector<Expr>(), &known);
+}
+
+// `extent` is that of the axis on which e is a place; null if e is a value. `shape` has the extents
+// of the indices in e. The number of sequences may be the stride of a place, as in b + B * s of
+// rows in another order, or divide an index; and a place on an axis of sequences may be one's own.
+bool CrossTokenFinder::DependsOnBatch(Expr e, Expr extent, absl::Span<const Expr> shape,
+                                      absl::flat_hash_map<std::pair<Expr, Expr>, bool>* known) {
+  const auto is_sequences = [&](Expr x) {
+    return x->kind() == sym::Kind::kDim && sequences_.contains(x->dim());
+  };
+  if (e->kind() == sym::Kind::kDim) return is_sequences(e);
+  if (e->kind() == sym::Kind::kIndex) {
+    const auto k = static_cast<size_t>(e->index());
+    const bool own = extent != nullptr && HoldsSequences(extent);
+    return !own && k < shape.size() && is_sequences(shape[k]);
   }
-  const bool chooses = e->kind() == sym::Kind::kSelect && !e->args()[0]->has_index() &&
-                       sym::LoadsOf(e->args()[0]).empty();
-  if (chooses && HoldsSequences(e->args()[0])) return true;
-  const bool in_place = is_place || e->kind() == sym::Kind::kLoad;
-  return std::any_of(e->args().begin(), e->args().end(),
-                     [&](Expr arg) { return CountsSequences(arg, in_place); });
+  const auto [it, fresh] = known->try_emplace({e, extent}, false);
+  if (!fresh) return it->second;
+  const auto depends = [&](Expr part, Expr on) { return DependsOnBatch(part, on, shape, known); };
+  bool found = false;
+  if (e->kind() == sym::Kind::kLoad) {
+    const sym::Form form = forms_.Of(e->source());
+    for (size_t axis = 0; form.known_rank && axis < form.shape.size(); ++axis) {
+      found = found || depends(e->args()[axis], form.shape[axis]);
+    }
+  } else if (e->kind() == sym::Kind::kFloorDiv) {
+    const Expr divisor = e->args()[1];
+    found =
+        depends(e->args()[0], extent) || (!e->args()[0]->has_index() && depends(divisor, extent));
+  } else {
+    for (const sym::Term& term : e->terms()) {
+      const bool is_stride =
+          extent != nullptr && std::any_of(term.atoms.begin(), term.atoms.end(),
+                                           [](Expr atom) { return atom->has_index(); });
+      for (Expr atom : term.atoms) {
+        found = found || (!(is_stride && is_sequences(atom)) && depends(atom, extent));
+      }
+    }
+    for (Expr arg : e->args()) found = found || depends(arg, extent);
+  }
+  return (*known)[{e, extent}] = found;
 }
 
 // Returns true if the extent counts tokens or sequences of a step. The number of keys does not
