@@ -4,6 +4,7 @@
 // them and is another model.
 #include <string>
 
+#include "fmt/format.h"
 #include "ir/tensor_data.h"
 #include "proof/prove/prove_conversion.h"
 #include "support/proof_pair.h"
@@ -49,6 +50,35 @@ TEST(Weights, OfAnotherNameAreTheSameByTheirBytes) {
                     " float[16,1] weight = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8},",
                     " float[16] renamed = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8},"),
             "");
+}
+
+// ONNX Runtime's optimizer puts transposes into products, perhaps in one of two branches only.
+TEST(Products, ThatTransposeAnOperandThemselves) {
+  const auto proved = [](const std::string& fused) {
+    const std::string weight = " float[2,16] weight = {" + [] {
+      std::string numbers = "1";
+      for (int k = 2; k <= 32; ++k) numbers += fmt::format(", {}", k);
+      return numbers;
+    }() + "},";
+    const std::string ending = "\nz = ReduceSum (m, reduced)\ny = Mul (y0, z)";
+    const std::string constants = weight + " int64[1] reduced = {-1},";
+    const TextChanges before = {
+        {kLastOfSource,
+         "y0 = Reshape(context4, y_shape)\nturned = Transpose <perm = [1, 0]> (weight)\n"
+         "m = MatMul (y0, turned)" +
+             ending},
+        {kConstantsOfSource, std::string(kConstantsOfSource) + constants}};
+    const TextChanges after = {
+        {"opset_import: [\"\" : 24]", "opset_import: [\"\" : 24, \"com.microsoft\" : 1]"},
+        {kLast,
+         "y0 = Reshape (context4, y_shape)\nm = com.microsoft.FusedMatMul " + fused + ending},
+        {kConstants, std::string(kConstants) + constants}};
+    return Unproved(ProofOfPair(kCase, before, after));
+  };
+  EXPECT_EQ(proved("<transB = 1> (y0, weight)"), "");
+  EXPECT_EQ(proved("<transB = 1, alpha = 1.0> (y0, weight)"), "");
+  EXPECT_NE(proved("<transB = 1, alpha = 0.5> (y0, weight)"), "");
+  EXPECT_NE(proved("<transB = 1, transBatchB = 1> (y0, weight)"), "");
 }
 
 // Before opset 13, Softmax joined all axes from its own on.

@@ -122,13 +122,16 @@ TEST(FormsReduce, AllPlacesOfATrueMatrix) {
 }
 
 TEST(FormsReduce, PlaceOfTheOnlyElementWithinBounds) {
-  FormsOfText m(ModelText("(int64[1] w) => (int64[1,N] y, int64[1,M] z)",
+  FormsOfText m(ModelText("(int64[1] w) => (int64[1,N] y, int64[1,M] z, int64[K] kept)",
                           "zero = Constant <value_int = 0> ()\n"
+                          "one = Constant <value_ints = [-1]> ()\n"
                           "last = Constant <value_ints = [7]> ()\n"
                           "low = GreaterOrEqual (w, zero)\n"
                           "high = LessOrEqual (w, last)\n"
                           "both = And (low, high)\n"
                           "y = NonZero (both)\n"
+                          "flat = Reshape (y, one)\n"
+                          "kept = Gather (w, flat)\n"
                           "same = Equal (w, last)\n"
                           "z = NonZero (same)"));
   EXPECT_EQ(m.Shape("y"), "[1, 1]");
@@ -139,20 +142,25 @@ TEST(FormsReduce, PlaceOfTheOnlyElementWithinBounds) {
 
 // JAX drops rows that lie behind the end of a buffer.
 TEST(FormsReduce, PlacesOfSeveralElementsWithinBounds) {
-  const auto places = [](int low, int high) {
-    FormsOfText m(ModelText("(int64[S] w) => (int64[1,N] y)",
+  const auto places = [](int low, int high, const std::string& picked = "w") {
+    FormsOfText m(ModelText("(int64[S] w, int64[S] others) => (int64[1,N] y, int64[K] kept)",
                             fmt::format("first = Constant <value_int = {}> ()\n"
                                         "last = Constant <value_ints = [{}]> ()\n"
                                         "low = GreaterOrEqual (w, first)\n"
                                         "high = LessOrEqual (w, last)\n"
                                         "both = And (low, high)\n"
-                                        "y = NonZero (both)",
-                                        low, high)));
+                                        "y = NonZero (both)\n"
+                                        "minus = Constant <value_ints = [-1]> ()\n"
+                                        "flat = Reshape (y, minus)\n"
+                                        "kept = Gather ({}, flat)",
+                                        low, high, picked)));
     const std::string form = m.Shape("y") + " " + m.Element("y");
     return form + " " + m.Assumed();
   };
   EXPECT_EQ(places(0, 7), "[1, S] i1 0 <= w[i0];w[i0] <= 7;");
-  // Numbers between others may be token ids.
+  // Numbers that are tested and not kept choose others, and numbers between others may be token
+  // ids.
+  EXPECT_EQ(places(0, 7, "others"), "[1, y.shape[1]] y[i0, i1] ");
   EXPECT_EQ(places(100, 107), "[1, y.shape[1]] y[i0, i1] ");
 }
 

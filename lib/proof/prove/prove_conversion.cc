@@ -13,6 +13,7 @@
 #include "proof/correspondence/obligations.h"
 #include "proof/graphs/constants.h"
 #include "proof/graphs/frozen_sizes.h"
+#include "proof/graphs/plain_products.h"
 #include "proof/lemmas/scale_moved.h"
 #include "proof/lower/branches.h"
 #include "proof/lower/one_length.h"
@@ -82,6 +83,8 @@ Proof ProveBranches(const onnx::ModelProto& source, const onnx::ModelProto& resu
       proof.not_tried = std::string((taken.ok() ? mine.status() : taken.status()).message());
       return proof;
     }
+    *taken = WithPlainProducts(*std::move(taken));
+    *mine = WithPlainProducts(*std::move(mine));
     ShareConstants(&*taken, &*mine);
     Append(ProveSteps(*taken, *mine, relation, steps, obligations), &proof);
   }
@@ -171,6 +174,8 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
   ShareEqualNames(relation, &*source);
   DeclareFixedSizes(&*source, &*result);
   if (!HasBranches(*source)) {
+    *source = WithPlainProducts(*std::move(source));
+    *result = WithPlainProducts(*std::move(result));
     ShareConstants(&*source, &*result);
     for (SourceCase& steps : WindowCases(relation)) {
       steps.tokens_fit = tokens_fit;
