@@ -25,6 +25,7 @@
 #include "onnxio/files/file_type.h"
 #include "onnxio/files/map_file.h"
 #include "onnxio/model/functional_form.h"
+#include "onnxio/model/plain_sequences.h"
 #include "onnxio/model/functions.h"
 #include "onnxio/model/model.h"
 
@@ -127,6 +128,7 @@ absl::StatusOr<Model> LoadFrom(std::shared_ptr<const SpanSource> source, bool is
   KV_ASSIGN_OR_RETURN(Resolved resolved, ResolveExternalData(folders, options.data, options.limits,
                                                              parsed.proto.get()));
   NamePresents(parsed.proto.get());
+  WithoutSequences(parsed.proto.get());
   Model model;
   model.path = path;
   model.base_dir = folders[0];

@@ -85,6 +85,7 @@ class CrossTokenFinder {
   bool CumSumMixes(NodeId n);
   bool CountsKeptTokens(NodeId n) const;
   bool Mixes(NodeId n);
+  bool BodiesMix(NodeId n);
   bool MixesKeys(NodeId n);
   void TakeReadersOfRows(absl::Span<const CacheUpdate> updates);
   bool WeighsRows(NodeId n) const;

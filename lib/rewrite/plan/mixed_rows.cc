@@ -267,6 +267,7 @@ bool CrossTokenFinder::Mixes(NodeId n) {
   const auto is = [&](std::initializer_list<std::string_view> ops) {
     return std::find(ops.begin(), ops.end(), op) != ops.end();
   };
+  if (BodiesMix(n)) return true;
   if (TakesIntegersTogether(n)) return !IsLastPosition(n);
   if (absl::StartsWith(op, "Reduce")) return ReduceMixes(n);
   if (IsGlobalPool(node)) return RowsFrom(n, 2);
