@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <optional>
 
 #include "base/status.h"
 #include "contract/layout.h"
@@ -28,21 +29,25 @@
 namespace kvlift {
 namespace {
 
-// Returns the cases of steps with a past and without one. `says`: the value of the flags in steps
-// with a past.
+// How the flags of the host, such as use_cache_branch, go with the past.
+enum class Flags { kTrueWithPast, kTrueWithoutPast, kAny };
+
+// Returns the cases of steps with a past and without one, for all values of the flags that occur;
+// all flags have one value in a step.
 std::vector<SourceCase> CasesOf(const Manifest& relation, const std::vector<std::string>& flags,
-                                bool says) {
-  std::vector<SourceCase> cases(2);
-  cases[0].past = SourceCase::Past::kSome;
-  cases[0].one_token = relation.limits.new_tokens_with_past == 1;
-  cases[0].flag = says;
-  cases[0].text = "steps with a past";
-  cases[1].past = SourceCase::Past::kNone;
-  cases[1].flag = !says;
-  cases[1].text = "steps without a past";
-  for (SourceCase& steps : cases) {
-    if (!flags.empty()) {
-      steps.text += fmt::format(", {} = {}", fmt::join(flags, " = "), steps.flag ? 1 : 0);
+                                Flags rule) {
+  std::vector<SourceCase> cases;
+  for (const bool past : {true, false}) {
+    for (const bool flag : {past, !past}) {
+      const bool tied = rule == Flags::kTrueWithPast ? flag == past : flag != past;
+      if (rule != Flags::kAny && !tied) continue;
+      SourceCase& steps = cases.emplace_back();
+      steps.past = past ? SourceCase::Past::kSome : SourceCase::Past::kNone;
+      steps.one_token = past && relation.limits.new_tokens_with_past == 1;
+      steps.flag = flag;
+      steps.text = past ? "steps with a past" : "steps without a past";
+      if (flags.empty()) continue;
+      steps.text += fmt::format(", {} = {}", fmt::join(flags, " = "), flag ? 1 : 0);
     }
   }
   return cases;
@@ -185,18 +190,32 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
   }
   if (tokens_fit) return proof;
   const std::vector<std::string> flags = KeptFlags(*source, relation);
-  // Only the obligations of the proof that is kept are returned.
-  Obligations of_first, of_second;
-  const auto listens = [&](Obligations* o) { return obligations == nullptr ? nullptr : o; };
-  Proof first =
-      ProveBranches(*source, *result, relation, CasesOf(relation, flags, true), listens(&of_first));
-  const bool one = flags.empty() || HoldsWhole(first);
-  Proof second = one ? Proof()
-                     : ProveBranches(*source, *result, relation, CasesOf(relation, flags, false),
-                                     listens(&of_second));
-  const bool by_second = !one && HoldsWhole(second);
-  if (obligations != nullptr) *obligations = by_second ? of_second : of_first;
-  return by_second ? second : first;
+  // Flags that have to go with the past are an assumption.
+  std::vector<Flags> rules = {Flags::kTrueWithPast};
+  if (flags.size() == 1) rules.insert(rules.begin(), Flags::kAny);
+  if (!flags.empty()) rules.push_back(Flags::kTrueWithoutPast);
+  std::optional<Proof> kept;  // the first that holds, or else that of flags that say "a past"
+  Obligations of_kept;
+  for (const Flags rule : rules) {
+    Obligations own;  // only those of the proof that is kept are returned
+    Proof found = ProveBranches(*source, *result, relation, CasesOf(relation, flags, rule),
+                                obligations == nullptr ? nullptr : &own);
+    for (const std::string& flag : flags) {
+      if (rule == Flags::kAny) break;
+      found.assumptions.Add({AssumptionKind::kPastFlag, flag,
+                             fmt::format("{} is true where there is {}past", flag,
+                                         rule == Flags::kTrueWithPast ? "a " : "no "),
+                             AssumptionSource::kHost, false});
+    }
+    const bool holds = HoldsWhole(found);
+    if (holds || (rule == Flags::kTrueWithPast && !kept)) {
+      kept = std::move(found);
+      of_kept = std::move(own);
+    }
+    if (holds) break;
+  }
+  if (obligations != nullptr) *obligations = std::move(of_kept);
+  return *std::move(kept);
 }
 
 // Returns true if the model has an input of this name that declares at least `axes` axes.
