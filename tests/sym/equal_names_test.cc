@@ -72,6 +72,25 @@ TEST(RowNames, AreTheBatchsWhereOneRowIsReadForEachSequence) {
             (sym::SizeNames{{"X", "B"}}));
 }
 
+// TensorFlow gives the batch of each input a name of its own, and selects between rows and a cache.
+TEST(RowNames, AreTheBatchsWhereNewRowsMeetACache) {
+  const auto names = [](const std::string& inputs, const std::string& rows) {
+    FormsOfText m(
+        ModelText("(" + inputs + ", float[Y,5,8] past, bool[5,1] here) => (float[N,5,8] y)",
+                  rows + "\ny = Where (here, rows, past)"));
+    m.Of("y");
+    return sym::RowNamesOf(m.forms());
+  };
+  EXPECT_EQ(names("int64[X,1] ids, float[2,8] x", "rows = Gather <axis = 0> (x, ids)"),
+            sym::SizeNames{});
+  EXPECT_EQ(names("int64[X,1] ids",
+                  "own = Constant <value = float[2,8] {0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5}> ()\n"
+                  "rows = Gather <axis = 0> (own, ids)"),
+            (sym::SizeNames{{"Y", "X"}}));
+  // Rows of a real input may be those of one sequence for all.
+  EXPECT_EQ(names("float[X,1,8] other", "rows = Neg (other)"), sym::SizeNames{});
+}
+
 // A mask with a row for each query may have rows for more queries than a step has.
 TEST(RowNames, AreNotThoseOfTheTokens) {
   EXPECT_TRUE(RowNamesOf("(float[B,S,4] x, int64[S] places, int64[X,24] mask) => (bool[N,24] y)",

@@ -141,12 +141,31 @@ std::vector<NodeId> Matches::Candidates(NodeId node) {
   return found;
 }
 
+// Returns true if operands and results that both nodes have are of the same element types, and
+// those of the source have no more axes: what can be seen without comparing elements.
+bool Matches::IsAlike(NodeId node, NodeId other) const {
+  const auto same_types = [&](absl::Span<const ValueId> mine, absl::Span<const ValueId> theirs) {
+    for (size_t k = 0; k < std::min(mine.size(), theirs.size()); ++k) {
+      if (mine[k] == kNoValue || theirs[k] == kNoValue) continue;
+      if (forms_.ElementType(mine[k]) != forms_.ElementType(theirs[k])) return false;
+    }
+    return true;
+  };
+  const sym::Form mine = forms_.Of(graph_.outputs(node)[0]);
+  const sym::Form theirs = forms_.Of(graph_.outputs(other)[0]);
+  const bool known = mine.known_rank && theirs.known_rank;
+  return same_types(graph_.inputs(node), graph_.inputs(other)) &&
+         same_types(graph_.outputs(node), graph_.outputs(other)) &&
+         (!known || mine.shape.size() >= theirs.shape.size());
+}
+
 void Matches::AddCandidate(NodeId node, NodeId other, bool taken,
                            std::vector<NodeId>* found) const {
   const bool fits = other != kNoNode && !pair_.IsInAfter(other) && !graph_.outputs(other).empty() &&
                     graph_.node(other).op_type() == graph_.node(node).op_type() &&
                     taken_.contains(graph_.outputs(other)[0]) == taken &&
-                    std::find(found->begin(), found->end(), other) == found->end();
+                    std::find(found->begin(), found->end(), other) == found->end() &&
+                    IsAlike(node, other);
   if (fits && found->size() < kMostMatches) found->push_back(other);
 }
 

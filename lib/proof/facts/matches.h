@@ -43,6 +43,7 @@ class Matches {
   bool MatchUnnamed(NodeId node);
   bool MatchConstant(NodeId node);
   std::vector<NodeId> Candidates(NodeId node);
+  bool IsAlike(NodeId node, NodeId other) const;
   void AddCandidate(NodeId node, NodeId other, bool taken, std::vector<NodeId>* found) const;
   void SetTwins(NodeId mine, NodeId theirs, Sameness same, const Grounds& grounds);
 

@@ -83,6 +83,7 @@ class CrossTokenFinder {
   bool ReduceMixes(NodeId n);
   bool TestsForOverflow(NodeId n);
   bool CumSumMixes(NodeId n);
+  bool EinsumMixes(NodeId n);
   bool CountsKeptTokens(NodeId n) const;
   bool Mixes(NodeId n);
   bool BodiesMix(NodeId n);

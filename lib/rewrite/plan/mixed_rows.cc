@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
+#include "ir/operators/einsum_equation.h"
 #include "ir/operators/operator_traits.h"
 #include "ir/types.h"
 #include "rewrite/plan/cross_token_finder.h"
@@ -261,6 +263,25 @@ bool CrossTokenFinder::CountsKeptTokens(NodeId n) const {
   return outputs.size() > 1 && outputs[1] != kNoValue && !graph_.uses(outputs[1]).empty();
 }
 
+// Returns true if an Einsum sums over an axis of rows. One whose equation is not read may.
+bool CrossTokenFinder::EinsumMixes(NodeId n) {
+  const auto inputs = graph_.inputs(n);
+  std::vector<size_t> ranks;
+  for (ValueId v : inputs) ranks.push_back(forms_.Of(v).shape.size());
+  const onnx::AttributeProto* text = FindAttribute(graph_.node(n), "equation");
+  const auto equation = text == nullptr ? std::nullopt : ReadEinsumEquation(text->s(), ranks);
+  for (int k = 0; k < static_cast<int>(inputs.size()); ++k) {
+    if (!equation && RowsOn(n, k, AllAxes(static_cast<int64_t>(ranks[k])))) return true;
+    if (!equation) continue;
+    const std::string& labels = equation->operands[k];
+    for (size_t axis = 0; axis < labels.size(); ++axis) {
+      const bool summed = equation->result.find(labels[axis]) == std::string::npos;
+      if (summed && RowsOn(n, k, {static_cast<int64_t>(axis)})) return true;
+    }
+  }
+  return false;
+}
+
 bool CrossTokenFinder::Mixes(NodeId n) {
   const onnx::NodeProto& node = graph_.node(n);
   const std::string& op = node.op_type();
@@ -294,6 +315,7 @@ bool CrossTokenFinder::Mixes(NodeId n) {
   if (is({"MatMul", "FusedMatMul", "MatMulInteger", "MatMulIntegerToFloat"})) {
     return RowsOn(n, 0, {-1}) || RowsOn(n, 1, {-2});
   }
+  if (op == "Einsum") return EinsumMixes(n);
   if (op == "QLinearMatMul") return RowsOn(n, 0, {-1}) || RowsOn(n, 3, {-2});
   return false;
 }

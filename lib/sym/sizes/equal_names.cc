@@ -1,8 +1,10 @@
 #include "sym/sizes/equal_names.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ir/live_nodes.h"
 #include "ir/types.h"
@@ -125,6 +127,61 @@ std::optional<std::pair<Expr, Expr>> RowsOfLookup(Forms& forms, NodeId n) {
   return std::nullopt;
 }
 
+// Returns true if an input of real numbers with three axes or more, such as a cache, declares this
+// name for its first axis.
+bool IsOfCaches(const Graph& graph, const std::string& name) {
+  const auto inputs = graph.graph_inputs();
+  return std::any_of(inputs.begin(), inputs.end(), [&](ValueId input) {
+    const auto& shape = graph.type(input).shape;
+    return shape && shape->size() >= 3 && shape->front().param == name &&
+           IsFloatType(graph.type(input).elem_type);
+  });
+}
+
+// Returns true if an input of integers declares this name for its first axis and holds indices of a
+// stored table, as token ids are of an embedding. Integers that are computed from it count as it.
+bool IsOfTokens(Forms& forms, const std::string& name) {
+  constexpr size_t kMost = 32;
+  const Graph& graph = forms.graph();
+  std::vector<ValueId> open;
+  for (const ValueId input : graph.graph_inputs()) {
+    const auto& shape = graph.type(input).shape;
+    const bool first = shape && !shape->empty() && shape->front().param == name;
+    if (first && IsIntegerType(graph.type(input).elem_type)) open.push_back(input);
+  }
+  for (size_t k = 0; k < std::min(open.size(), kMost); ++k) {
+    for (const Use& use : graph.uses(open[k])) {
+      if (use.kind != Use::Kind::kNodeInput) continue;
+      const bool table = graph.Is(use.node, "Gather") && use.index == 1 &&
+                         graph.constant(graph.inputs(use.node)[0]) != nullptr;
+      const ValueId made = graph.outputs(use.node)[0];
+      if (table && IsFloatType(forms.ElementType(made))) return true;
+      if (IsIntegerType(forms.ElementType(made))) open.push_back(made);
+    }
+  }
+  return false;
+}
+
+// Adds the names of batches that a broadcast of new rows and a cache takes as equal: a cache has as
+// many sequences as there are in the step, although one sequence would be written to all.
+void AddBatches(Forms& forms, const absl::flat_hash_map<std::string, int>& places,
+                SizeNames* names) {
+  const Graph& graph = forms.graph();
+  const auto live = LiveNodes(graph);
+  for (const FormAssumption& assumption : forms.assumptions()) {
+    if (assumption.reason != AssumptionReason::kBroadcast || !live.contains(assumption.node)) {
+      continue;
+    }
+    const auto sizes = EqualSizes(assumption.predicate);
+    if (!sizes) continue;
+    auto [a, b] = *sizes;
+    if (!IsOfFirstAxes(graph, a) || !IsOfFirstAxes(graph, b)) continue;
+    if (IsOfCaches(graph, a)) std::swap(a, b);
+    if (!IsOfCaches(graph, b) || !IsOfTokens(forms, a)) continue;
+    if (places.contains(a) && places.contains(b)) names->try_emplace(b, a);
+  }
+}
+
 }  // namespace
 
 void RenameSizes(const SizeNames& names, onnx::GraphProto* graph) {
@@ -180,6 +237,7 @@ SizeNames RowNamesOf(Forms& forms) {
     if (!IsOfRows(graph, row_name)) continue;
     names.try_emplace(row_name, name);
   }
+  AddBatches(forms, places, &names);
   return names;
 }
 
