@@ -52,6 +52,21 @@ TEST(Weights, OfAnotherNameAreTheSameByTheirBytes) {
             "");
 }
 
+// A converted model may have the names of one branch where the source has those of another.
+TEST(Names, OfRoundedNumbersMayBeSwapped) {
+  const std::string source =
+      "place = Cast <to = 7> (y0)\nother = Neg (y0)\nback = Cast <to = 1> (place)\n"
+      "y = Add (back, other)";
+  EXPECT_EQ(WithEnd(source,
+                    "other = Cast <to = 7> (y0)\nplace = Neg (y0)\nback = Cast <to = 1> (other)\n"
+                    "y = Add (back, place)"),
+            "");
+  EXPECT_NE(WithEnd(source,
+                    "other = Cast <to = 6> (y0)\nplace = Neg (y0)\nback = Cast <to = 1> (other)\n"
+                    "y = Add (back, place)"),
+            "");
+}
+
 // ONNX Runtime's optimizer puts transposes into products, perhaps in one of two branches only.
 TEST(Products, ThatTransposeAnOperandThemselves) {
   const auto proved = [](const std::string& fused) {

@@ -98,8 +98,10 @@ bool Matches::MatchUnnamed(NodeId node) {
   const ValueId first = graph_.outputs(node)[0];
   const bool packs = graph_.Is(node, "BitShift") || graph_.Is(node, "BitwiseOr") ||
                      graph_.Is(node, "BitwiseAnd") || graph_.Is(node, "QuantizeLinear");
-  const bool numbers = packs || IsFloatType(forms_.ElementType(first));
-  if (!numbers || !forms_.Of(first).opaque) return false;
+  const int32_t type = forms_.ElementType(first);
+  // Branches give the same name to other nodes, also to those that compute integers.
+  const bool integers = IsIntegerType(type) && (branches_ || graph_.Is(node, "Cast"));
+  if (!(packs || integers || IsFloatType(type)) || !forms_.Of(first).opaque) return false;
   if (graph_.Is(node, "Constant")) return MatchConstant(node);
   for (NodeId other : Candidates(node)) {
     twins_->TakeGrounds();
