@@ -95,7 +95,7 @@ class CrossTokenFinder {
 
   const Graph& graph_;
   sym::Forms& forms_;
-  absl::flat_hash_set<sym::DimSymbol> rows_, past_, sequences_;
+  absl::flat_hash_set<sym::DimSymbol> rows_, past_, sequences_, tokens_;
   // Nodes that are not judged: those of attentions and cache updates, and, if RunWithPads leaves
   // them out, tests for overflow.
   absl::flat_hash_set<NodeId> replaced_;

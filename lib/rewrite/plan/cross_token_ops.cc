@@ -33,6 +33,7 @@ CrossTokenFinder::CrossTokenFinder(const Analysis& a) : graph_(*a.graph), forms_
       several_sequences_ = several_sequences_ || !past.shape[batch]->is_integer(1);
     }
     Take(update.new_length, &rows_);
+    Take(update.new_length, &tokens_);
     several_tokens_ = several_tokens_ || !update.new_length->is_integer(1);
     Take(past.shape[update.axis], &past_);
   }
