@@ -87,6 +87,12 @@ TEST(RowNames, AreTheBatchsWhereNewRowsMeetACache) {
                   "own = Constant <value = float[2,8] {0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5}> ()\n"
                   "rows = Gather <axis = 0> (own, ids)"),
             (sym::SizeNames{{"Y", "X"}}));
+  // Positions of one sequence may be those of all, where token ids name the batch.
+  EXPECT_EQ(names("int64[X,1] positions, int64[Y,1] ids",
+                  "own = Constant <value = float[2,8] {0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5}> ()\n"
+                  "of_ids = Gather <axis = 0> (own, ids)\n"
+                  "rows = Gather <axis = 0> (own, positions)"),
+            sym::SizeNames{});
   // Rows of a real input may be those of one sequence for all.
   EXPECT_EQ(names("float[X,1,8] other", "rows = Neg (other)"), sym::SizeNames{});
 }

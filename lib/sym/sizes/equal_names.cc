@@ -177,7 +177,8 @@ void AddBatches(Forms& forms, const absl::flat_hash_map<std::string, int>& place
     auto [a, b] = *sizes;
     if (!IsOfFirstAxes(graph, a) || !IsOfFirstAxes(graph, b)) continue;
     if (IsOfCaches(graph, a)) std::swap(a, b);
-    if (!IsOfCaches(graph, b) || !IsOfTokens(forms, a)) continue;
+    // Where tokens name the batch of the caches, others that are looked up may be rows for all.
+    if (!IsOfCaches(graph, b) || !IsOfTokens(forms, a) || IsOfTokens(forms, b)) continue;
     if (places.contains(a) && places.contains(b)) names->try_emplace(b, a);
   }
 }
