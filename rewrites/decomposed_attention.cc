@@ -18,6 +18,7 @@
 #include "fmt/format.h"
 #include "rewrite/recognise/attention/match.h"
 #include "rewrite/recognise/attention/score.h"
+#include "rewrite/types/matrix_product.h"
 #include "rewrite/types/rule.h"
 #include "sym/forms/row_softmax.h"
 

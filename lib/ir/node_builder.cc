@@ -72,23 +72,12 @@ onnx::AttributeProto MakeAttribute(std::string_view name, std::string_view value
   return attribute;
 }
 
-absl::flat_hash_set<std::string> TakenNames(const Graph& graph) {
-  absl::flat_hash_set<std::string> names;
-  for (ValueId v = 0; v < graph.num_values(); ++v) names.insert(graph.name(v));
-  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
-    const auto scopes = CollectScopes(graph.node(n));
-    if (!scopes.ok()) continue;  // Graph::Build has refused it
-    for (const Scope& scope : *scopes) names.insert(scope.defines.begin(), scope.defines.end());
-  }
-  return names;
-}
-
 std::string FreeName(std::string name, absl::flat_hash_set<std::string>* taken) {
   while (!taken->insert(name).second) name += "_";
   return name;
 }
 
-NodeBuilder::NodeBuilder(const Graph& graph) : taken_(TakenNames(graph)) {
+NodeBuilder::NodeBuilder(const Graph& graph) : taken_(NamesIn(graph.proto())) {
   for (NodeId n = 0; n < graph.num_nodes(); ++n) taken_.insert(graph.NodeName(n));
   for (const onnx::TensorProto& tensor : graph.proto().initializer()) {
     if (tensor.name().rfind(kConstants, 0) != 0) continue;

@@ -21,10 +21,6 @@ onnx::AttributeProto MakeAttribute(std::string_view name, float value);
 onnx::AttributeProto MakeAttribute(std::string_view name, const std::vector<int64_t>& values);
 onnx::AttributeProto MakeAttribute(std::string_view name, std::string_view value);
 
-// Returns the names of all values of a graph, those inside the bodies of its nodes included. No new
-// value can have one of them.
-absl::flat_hash_set<std::string> TakenNames(const Graph& graph);
-
 // Returns `name`, with underscores behind it until `taken` does not hold it, and adds it to
 // `taken`.
 std::string FreeName(std::string name, absl::flat_hash_set<std::string>* taken);

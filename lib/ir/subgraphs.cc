@@ -55,6 +55,32 @@ absl::StatusOr<std::vector<Scope>> CollectScopes(const onnx::NodeProto& node) {
   return scopes;
 }
 
+bool HasBody(const onnx::NodeProto& node) {
+  return std::any_of(
+      node.attribute().begin(), node.attribute().end(),
+      [](const onnx::AttributeProto& a) { return a.has_g() || a.graphs_size() > 0; });
+}
+
+absl::flat_hash_set<std::string> NamesIn(const onnx::GraphProto& graph) {
+  absl::flat_hash_set<std::string> names;
+  std::vector<const onnx::GraphProto*> open = {&graph};
+  while (!open.empty()) {
+    const onnx::GraphProto& next = *open.back();
+    open.pop_back();
+    for (const auto& tensor : next.initializer()) names.insert(tensor.name());
+    for (const auto& tensor : next.sparse_initializer()) names.insert(tensor.values().name());
+    for (const auto& input : next.input()) names.insert(input.name());
+    for (const onnx::NodeProto& node : next.node()) {
+      names.insert(node.output().begin(), node.output().end());
+      for (const onnx::AttributeProto& a : node.attribute()) {
+        if (a.has_g()) open.push_back(&a.g());
+        for (const onnx::GraphProto& body : a.graphs()) open.push_back(&body);
+      }
+    }
+  }
+  return names;
+}
+
 bool Defines(const std::vector<Scope>& scopes, int scope, std::string_view name) {
   for (; scope >= 0; scope = scopes[scope].parent) {
     if (scopes[scope].defines.contains(name)) return true;
@@ -107,12 +133,7 @@ absl::Status RenameValues(const absl::flat_hash_map<std::string, std::string>& n
   };
   for (auto& input : *node->mutable_input()) rename(&input);
   for (auto& output : *node->mutable_output()) rename(&output);
-  const auto& attributes = node->attribute();
-  if (std::none_of(attributes.begin(), attributes.end(), [](const onnx::AttributeProto& a) {
-        return a.has_g() || a.graphs_size() > 0;
-      })) {
-    return absl::OkStatus();
-  }
+  if (!HasBody(*node)) return absl::OkStatus();
   // Whether a body defines a name is decided by the names before the renaming.
   const onnx::NodeProto before = *node;
   KV_ASSIGN_OR_RETURN(const std::vector<Scope> old, CollectScopes(before));

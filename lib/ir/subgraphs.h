@@ -22,6 +22,13 @@ struct Scope {
   absl::flat_hash_set<std::string_view> defines;
 };
 
+// Returns true if the node has a body, as If, Loop and Scan have.
+bool HasBody(const onnx::NodeProto& node);
+
+// Returns the names of all values of a graph, those inside the bodies of its nodes included. No new
+// value can have one of them. The graph need not be valid.
+absl::flat_hash_set<std::string> NamesIn(const onnx::GraphProto& graph);
+
 // Returns all bodies inside a node, each after the one that encloses it. They point into `node`.
 // Returns InvalidArgument with the code KV024 if a body defines a name twice.
 absl::StatusOr<std::vector<Scope>> CollectScopes(const onnx::NodeProto& node);

@@ -10,6 +10,7 @@
 #include "base/escape.h"
 #include "base/status.h"
 #include "fmt/format.h"
+#include "ir/subgraphs.h"
 #include "onnx/defs/schema.h"
 
 namespace kvlift {
@@ -189,12 +190,8 @@ bool IsBodyOfOperator(const onnx::FunctionProto& function) {
     return false;
   }
   return std::all_of(
-      function.node().begin(), function.node().end(), [](const onnx::NodeProto& node) {
-        const bool has_body =
-            std::any_of(node.attribute().begin(), node.attribute().end(),
-                        [](const auto& a) { return a.has_g() || a.graphs_size() > 0; });
-        return DomainOf(node).empty() && !has_body;
-      });
+      function.node().begin(), function.node().end(),
+      [](const onnx::NodeProto& node) { return DomainOf(node).empty() && !HasBody(node); });
 }
 
 const onnx::FunctionProto* FindFunction(const onnx::ModelProto& model,

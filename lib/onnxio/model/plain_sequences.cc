@@ -16,6 +16,8 @@
 #include "fmt/format.h"
 #include "ir/constant_node.h"
 #include "ir/graph.h"
+#include "ir/node_builder.h"
+#include "ir/operators/operator_changes.h"
 #include "ir/subgraphs.h"
 #include "ir/tensor_data.h"
 
@@ -31,30 +33,15 @@ constexpr size_t kMostTensors = 64;          // in one sequence
 constexpr int kMostAddedNodes = 10000;       // that bodies of SequenceMap may add
 constexpr int64_t kUnsqueezeTakesAxes = 13;  // the opset since which they are an input
 
-bool IsDefault(const NodeProto& node) {
-  return node.domain().empty() || node.domain() == "ai.onnx";
-}
-
 bool IsOfSequences(const NodeProto& node) {
-  return IsDefault(node) &&
+  return IsDefaultDomain(node.domain()) &&
          (absl::StartsWith(node.op_type(), "Sequence") || node.op_type() == "ConcatFromSequence");
-}
-
-void SetInt(std::string_view name, int64_t value, NodeProto* node) {
-  AttributeProto* attribute = node->add_attribute();
-  attribute->set_name(std::string(name));
-  attribute->set_type(AttributeProto::INT);
-  attribute->set_i(value);
 }
 
 class SequenceRemover {
  public:
-  explicit SequenceRemover(onnx::ModelProto* model) : graph_(*model->mutable_graph()) {
-    for (const auto& import : model->opset_import()) {
-      if (import.domain().empty() || import.domain() == "ai.onnx") opset_ = import.version();
-    }
-    AddNames(graph_);
-  }
+  explicit SequenceRemover(onnx::ModelProto* model)
+      : graph_(*model->mutable_graph()), opset_(DefaultOpset(*model)), names_(NamesIn(graph_)) {}
 
   void Run() {
     Scope scope;
@@ -67,18 +54,6 @@ class SequenceRemover {
     absl::flat_hash_map<std::string, Tensors> sequences;
     absl::flat_hash_map<std::string, int64_t> numbers;  // constant integer scalars
   };
-
-  void AddNames(const GraphProto& graph) {
-    for (const auto& tensor : graph.initializer()) names_.insert(tensor.name());
-    for (const auto& input : graph.input()) names_.insert(input.name());
-    for (const NodeProto& node : graph.node()) {
-      names_.insert(node.output().begin(), node.output().end());
-      for (const AttributeProto& a : node.attribute()) {
-        if (a.has_g()) AddNames(a.g());
-        for (const GraphProto& body : a.graphs()) AddNames(body);
-      }
-    }
-  }
 
   // Replaces the nodes of a graph in their order. Bodies see the sequences that are made in front
   // of their node.
@@ -94,15 +69,16 @@ class SequenceRemover {
     while (!waiting.empty()) {
       NodeProto node = std::move(waiting.front());
       waiting.pop_front();
-      for (AttributeProto& a : *node.mutable_attribute()) {
-        if (node.op_type() == "SequenceMap")
-          break;  // its body is read once it is part of the graph
-        if (a.has_g()) ReplaceInBody(a.mutable_g(), *scope);
-        for (GraphProto& body : *a.mutable_graphs()) ReplaceInBody(&body, *scope);
+      // The body of a SequenceMap is read once it is part of the graph.
+      if (node.op_type() != "SequenceMap") {
+        for (AttributeProto& a : *node.mutable_attribute()) {
+          if (a.has_g()) ReplaceInBody(a.mutable_g(), *scope);
+          for (GraphProto& body : *a.mutable_graphs()) ReplaceInBody(&body, *scope);
+        }
       }
       for (const std::string& output : node.output()) Forget(output, scope);
       std::vector<NodeProto> own;
-      if (node.op_type() == "SequenceMap" && IsDefault(node)) {
+      if (node.op_type() == "SequenceMap" && IsDefaultDomain(node.domain())) {
         if (const auto spread = Spread(node, *scope, graph)) {
           waiting.insert(waiting.begin(), spread->begin(), spread->end());
           continue;
@@ -129,7 +105,7 @@ class SequenceRemover {
 
   // Notes the sequence or the number that the node gives. Returns true if it gives a sequence.
   bool Note(const NodeProto& node, Scope* scope) {
-    if (!IsDefault(node) || node.output_size() != 1) return false;
+    if (!IsDefaultDomain(node.domain()) || node.output_size() != 1) return false;
     const std::string& op = node.op_type();
     if (op == "Constant") {
       const auto value = ConstantNodeTensor(node);
@@ -221,7 +197,7 @@ class SequenceRemover {
     const int64_t axis = IntAttribute(node, "axis", 0);
     std::vector<NodeProto> own;
     plain.set_op_type("Concat");
-    SetInt("axis", axis, &plain);
+    *plain.add_attribute() = MakeAttribute("axis", axis);
     for (size_t k = 0; k < tensors.size(); ++k) {
       if (IntAttribute(node, "new_axis", 0) == 0) {
         plain.add_input(tensors[k]);
@@ -232,10 +208,7 @@ class SequenceRemover {
       apart.add_input(tensors[k]);
       apart.add_output(Fresh(fmt::format("{}/apart/{}", node.output(0), k)));
       if (opset_ < kUnsqueezeTakesAxes) {
-        AttributeProto* axes = apart.add_attribute();
-        axes->set_name("axes");
-        axes->set_type(AttributeProto::INTS);
-        axes->add_ints(axis);
+        *apart.add_attribute() = MakeAttribute("axes", std::vector<int64_t>{axis});
       } else {
         onnx::TensorProto& axes = *graph_.add_initializer();
         axes = MakeInt64Tensor(Fresh(node.output(0) + "/axes"), {1}, {axis});
@@ -261,8 +234,9 @@ class SequenceRemover {
     std::vector<Tensors> operands;
     for (int k = 0; k < node.input_size(); ++k) {
       const Tensors* tensors = SequenceAt(node, k, scope);
-      if (tensors == nullptr || tensors->size() != SequenceAt(node, 0, scope)->size())
+      if (tensors == nullptr || tensors->size() != SequenceAt(node, 0, scope)->size()) {
         return std::nullopt;
+      }
       operands.push_back(*tensors);
     }
     if (operands.empty()) return std::nullopt;
@@ -338,7 +312,7 @@ class SequenceRemover {
   }
 
   GraphProto& graph_;
-  int64_t opset_ = 0;
+  int64_t opset_;
   absl::flat_hash_set<std::string> names_;
   int added_ = 0;
 };

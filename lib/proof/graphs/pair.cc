@@ -13,6 +13,7 @@
 #include "ir/operators/operator_changes.h"
 #include "ir/operators/operator_traits.h"
 #include "ir/spans.h"
+#include "ir/subgraphs.h"
 #include "ir/tensor_data.h"
 #include "ir/types.h"
 #include "sym/forms/keeps_value.h"
@@ -314,12 +315,7 @@ class Joiner {
 }  // namespace
 
 bool HasBodies(const ModelProto& model) {
-  return std::any_of(
-      model.graph().node().begin(), model.graph().node().end(), [](const NodeProto& node) {
-        return std::any_of(
-            node.attribute().begin(), node.attribute().end(),
-            [](const onnx::AttributeProto& a) { return a.has_g() || a.graphs_size() > 0; });
-      });
+  return std::any_of(model.graph().node().begin(), model.graph().node().end(), HasBody);
 }
 
 bool SameAttributes(const NodeProto& a, const NodeProto& b,

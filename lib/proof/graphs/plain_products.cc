@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/node_builder.h"
 #include "ir/patch.h"
 #include "proof/graphs/matrix_products.h"
 #include "sym/forms/forms.h"
@@ -15,7 +16,6 @@
 namespace kvlift {
 namespace {
 
-using onnx::AttributeProto;
 using onnx::NodeProto;
 
 bool IsFused(const NodeProto& node) {
@@ -32,10 +32,7 @@ std::string AddTranspose(const std::string& x, int rank, const NodeProto& reader
   std::vector<int64_t> perm(static_cast<size_t>(rank));
   std::iota(perm.begin(), perm.end(), 0);
   std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
-  AttributeProto* attribute = node.add_attribute();
-  attribute->set_name("perm");
-  attribute->set_type(AttributeProto::INTS);
-  attribute->mutable_ints()->Assign(perm.begin(), perm.end());
+  *node.add_attribute() = MakeAttribute("perm", perm);
   return node.output(0);
 }
 

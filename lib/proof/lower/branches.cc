@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
+#include "ir/subgraphs.h"
 #include "sym/forms/forms.h"
 
 namespace kvlift {
@@ -22,12 +23,6 @@ using sym::Facts;
 
 bool IsIf(const NodeProto& node) {
   return node.op_type() == "If" && (node.domain().empty() || node.domain() == "ai.onnx");
-}
-
-bool HasBody(const NodeProto& node) {
-  return std::any_of(
-      node.attribute().begin(), node.attribute().end(),
-      [](const onnx::AttributeProto& a) { return a.has_g() || a.graphs_size() > 0; });
 }
 
 // Returns the part of a model that does not depend on any If. Its large constants become inputs.

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
+#include "ir/subgraphs.h"
 
 namespace kvlift {
 namespace {
@@ -52,9 +53,8 @@ bool TakesEqualShapes(const std::string& op) {
 
 class Writer {
  public:
-  Writer(ModelProto model, int64_t version) : model_(std::move(model)), version_(version) {
-    AddNames(model_.graph());
-  }
+  Writer(ModelProto model, int64_t version)
+      : model_(std::move(model)), version_(version), names_(NamesIn(model_.graph())) {}
 
   absl::StatusOr<ModelProto> Run() {
     KV_RETURN_IF_ERROR(Raise(model_.mutable_graph()));
@@ -65,18 +65,6 @@ class Writer {
   }
 
  private:
-  void AddNames(const onnx::GraphProto& graph) {
-    for (const auto& tensor : graph.initializer()) names_.insert(tensor.name());
-    for (const auto& input : graph.input()) names_.insert(input.name());
-    for (const NodeProto& node : graph.node()) {
-      names_.insert(node.output().begin(), node.output().end());
-      for (const AttributeProto& attribute : node.attribute()) {
-        if (attribute.has_g()) AddNames(attribute.g());
-        for (const onnx::GraphProto& body : attribute.graphs()) AddNames(body);
-      }
-    }
-  }
-
   // Raises the nodes of a graph and of the bodies in it. Constants become initializers of the main
   // graph, which bodies read as well.
   absl::Status Raise(onnx::GraphProto* graph) {
@@ -170,7 +158,9 @@ class Writer {
 
 }  // namespace
 
-bool FlattensFromAxis(const NodeProto& node) { return IntAttribute(node, kFlattensFromAxis, 0) != 0; }
+bool FlattensFromAxis(const NodeProto& node) {
+  return IntAttribute(node, kFlattensFromAxis, 0) != 0;
+}
 
 absl::StatusOr<ModelProto> AsOpset13(ModelProto model) {
   int64_t version = 0;

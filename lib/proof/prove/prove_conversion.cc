@@ -76,6 +76,13 @@ Proof ProveSteps(const onnx::ModelProto& source, const onnx::ModelProto& result,
   return ProveCase(source, result, relation, steps, boundaries, obligations);
 }
 
+// Writes products and equal constants of two models without branches in the same way.
+void Align(onnx::ModelProto* source, onnx::ModelProto* result) {
+  *source = WithPlainProducts(std::move(*source));
+  *result = WithPlainProducts(std::move(*result));
+  ShareConstants(source, result);
+}
+
 Proof ProveBranches(const onnx::ModelProto& source, const onnx::ModelProto& result,
                     const Manifest& relation, const std::vector<SourceCase>& cases,
                     Obligations* obligations) {
@@ -88,9 +95,7 @@ Proof ProveBranches(const onnx::ModelProto& source, const onnx::ModelProto& resu
       proof.not_tried = std::string((taken.ok() ? mine.status() : taken.status()).message());
       return proof;
     }
-    *taken = WithPlainProducts(*std::move(taken));
-    *mine = WithPlainProducts(*std::move(mine));
-    ShareConstants(&*taken, &*mine);
+    Align(&*taken, &*mine);
     Append(ProveSteps(*taken, *mine, relation, steps, obligations), &proof);
   }
   return proof;
@@ -179,9 +184,7 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
   ShareEqualNames(relation, &*source);
   DeclareFixedSizes(&*source, &*result);
   if (!HasBranches(*source)) {
-    *source = WithPlainProducts(*std::move(source));
-    *result = WithPlainProducts(*std::move(result));
-    ShareConstants(&*source, &*result);
+    Align(&*source, &*result);
     for (SourceCase& steps : WindowCases(relation)) {
       steps.tokens_fit = tokens_fit;
       Append(ProveSteps(*source, *result, relation, steps, obligations), &proof);

@@ -6,9 +6,11 @@
 
 #include "base/sha256.h"
 #include "fmt/format.h"
+#include "ir/operators/operator_changes.h"
 #include "ir/operators/operator_traits.h"
 #include "ir/spans.h"
 #include "ir/tensor_data.h"
+#include "rewrite/types/matrix_product.h"
 
 namespace kvlift {
 namespace {
@@ -72,19 +74,10 @@ Expr Under(sym::Pool& pool, Expr e, Expr condition, bool truth) {
   return pool.Assume(e, condition, truth, {});
 }
 
-// Returns true for a MatMul, and for ONNX Runtime's FusedMatMul that transposes no axis of batches.
-bool IsProduct(const onnx::NodeProto& node) {
-  if (node.op_type() == "MatMul" && (node.domain().empty() || node.domain() == "ai.onnx")) {
-    return true;
-  }
-  return node.op_type() == "FusedMatMul" && node.domain() == "com.microsoft" &&
-         IntAttribute(node, "transBatchA", 0) == 0 && IntAttribute(node, "transBatchB", 0) == 0;
-}
-
 }  // namespace
 
 bool ValueNumbering::IsProductOfMatrices(NodeId n) {
-  if (!IsProduct(graph_.node(n)) || graph_.inputs(n).size() != 2) return false;
+  if (!ReadProduct(graph_, n) || graph_.inputs(n).size() != 2) return false;
   const auto inputs = graph_.inputs(n);
   return std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) {
     return v != kNoValue && forms_.Of(v).known_rank && forms_.Of(v).shape.size() >= 2;
@@ -92,14 +85,14 @@ bool ValueNumbering::IsProductOfMatrices(NodeId n) {
 }
 
 bool ValueNumbering::TransposesOperand(NodeId n, int operand) {
-  if (operand > 1 || graph_.node(n).op_type() != "FusedMatMul") return false;
-  if (!IsProductOfMatrices(n)) return false;
-  return IntAttribute(graph_.node(n), operand == 0 ? "transA" : "transB", 0) != 0;
+  if (operand > 1 || !IsProductOfMatrices(n)) return false;
+  const Product product = *ReadProduct(graph_, n);
+  return operand == 0 ? product.trans_a : product.trans_b;
 }
 
 bool ValueNumbering::Broadcasts(NodeId n) const {
   const auto& node = graph_.node(n);
-  if (!node.domain().empty() && node.domain() != "ai.onnx") return false;
+  if (!IsDefaultDomain(node.domain())) return false;
   return IsIn(node.op_type(), {"Add", "Sub", "Mul", "Div", "Pow", "PRelu", "Where", "And", "Or",
                                "Xor", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"});
 }

@@ -10,6 +10,7 @@
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "ir/node_builder.h"
+#include "ir/subgraphs.h"
 #include "rewrite/plan/attended_slices.h"
 
 namespace kvlift::internal {
@@ -41,7 +42,7 @@ class LayerSplitter {
   explicit LayerSplitter(const Analysis& analysis)
       : model_(analysis.graph->model()),
         builder_(*analysis.graph),
-        taken_(TakenNames(*analysis.graph)) {
+        taken_(NamesIn(analysis.graph->proto())) {
     split_.normalised = analysis.normalised;
   }
 

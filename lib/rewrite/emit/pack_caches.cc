@@ -15,6 +15,7 @@
 #include "ir/graph.h"
 #include "ir/node_builder.h"
 #include "ir/patch.h"
+#include "ir/subgraphs.h"
 #include "rewrite/lower/dead_nodes.h"
 
 namespace kvlift {
@@ -47,7 +48,7 @@ class Packer {
         emission_(*emission),
         manifest_(emission->manifest),
         builder_(graph),
-        taken_(TakenNames(graph)) {
+        taken_(NamesIn(graph.proto())) {
     for (size_t k = 0; k < manifest_.caches.size(); ++k) {
       const ManifestCache& cache = manifest_.caches[k];
       const std::vector<Select>& select = cache.source.select;

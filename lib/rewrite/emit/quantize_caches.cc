@@ -14,6 +14,7 @@
 #include "fmt/format.h"
 #include "ir/graph.h"
 #include "ir/node_builder.h"
+#include "ir/subgraphs.h"
 
 namespace kvlift {
 namespace {
@@ -51,7 +52,7 @@ class Quantizer {
         graph_(graph),
         emission_(*emission),
         builder_(graph),
-        taken_(TakenNames(graph)) {
+        taken_(NamesIn(graph.proto())) {
     for (size_t k = 0; k < emission_.caches.size(); ++k) {
       Store& store = stores_.emplace_back();
       store.cache = &emission_.manifest.caches[k];

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "ir/node_builder.h"
+#include "ir/subgraphs.h"
 
 namespace kvlift::internal {
 namespace {
@@ -245,7 +246,7 @@ std::variant<PlannedIndex, Finding> JudgeIndex(const PlanBasis& s) {
                        s.graph, {node});
   }
   IndexInputs inputs;
-  auto taken = TakenNames(s.graph);
+  auto taken = NamesIn(s.graph.proto());
   inputs.write_indices = FreeName("write_indices", &taken);
   if (s.options.target == Target::kGenaiStatic) {
     inputs.nonpad_kv_seqlen = FreeName("nonpad_kv_seqlen", &taken);

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "fmt/format.h"
+#include "ir/subgraphs.h"
 #include "rewrite/lower/cache_unpacker.h"
 #include "rewrite/lower/dead_nodes.h"
 
@@ -37,7 +38,7 @@ absl::Status Unpacker::Run() {
   if (packed_.empty()) return absl::OkStatus();
   const Settings first(graph_.node(packed_.front().nodes.front()));
   result_.unpacked.group = first.group;
-  taken_ = TakenNames(graph_);
+  taken_ = NamesIn(graph_.proto());
   for (const Packed& packed : packed_) Declare(packed);
   KV_RETURN_IF_ERROR(one_.Define(builder_, &result_));
   Write();

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "ir/operators/operator_changes.h"
 #include "ir/operators/operator_traits.h"
 #include "ir/subgraphs.h"
 #include "rewrite/plan/cross_token_finder.h"
@@ -18,11 +19,6 @@ constexpr int kUnknownRank = -1;
 
 // The ranks of values that hold rows of tokens or sequences, on their first two axes.
 using Rows = absl::flat_hash_map<std::string, int>;
-
-bool HasBody(const NodeProto& node) {
-  return std::any_of(node.attribute().begin(), node.attribute().end(),
-                     [](const auto& a) { return a.has_g() || a.graphs_size() > 0; });
-}
 
 // Returns the rank of the node's result if it leaves each row of tokens and sequences where it is
 // and computes it from that row alone; nullopt if that is not plain to see.
@@ -44,7 +40,7 @@ std::optional<int> RankOfRows(const NodeProto& node, const Rows& rows) {
     }
     return rank;
   }
-  if (!node.domain().empty() && node.domain() != "ai.onnx") return std::nullopt;
+  if (!IsDefaultDomain(node.domain())) return std::nullopt;
   const auto first = rank_of(0);
   if (!first || rank_of(1)) return std::nullopt;
   if (op == "Transpose") {

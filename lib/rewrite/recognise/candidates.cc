@@ -463,8 +463,9 @@ class Finder {
   std::string WhyNoPast(ValueId output) {
     const NodeId node = graph_.producer(output), unread = FirstOfUnknownRank(output);
     const std::string& op = graph_.node(unread == kNoNode ? node : unread).op_type();
-    if (unread != kNoNode)
+    if (unread != kNoNode) {
       return fmt::format("is computed from the result of {}, which is not read", op);
+    }
     if (!graph_.captures(node).empty()) return fmt::format("comes out of the bodies of {}", op);
     return "no graph input of its shape feeds it";
   }

@@ -2,7 +2,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -99,23 +98,16 @@ class BranchSizes {
   std::optional<Engine> engine_;
 };
 
-const onnx::GraphProto* BranchOf(const onnx::NodeProto& node, std::string_view name) {
-  for (const onnx::AttributeProto& a : node.attribute()) {
-    if (a.name() == name && a.has_g()) return &a.g();
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 void OpIf(OpContext& c) {
-  const onnx::GraphProto* then = BranchOf(c.proto(), "then_branch");
-  const onnx::GraphProto* otherwise = BranchOf(c.proto(), "else_branch");
-  if (then == nullptr || otherwise == nullptr || then->output_size() < c.num_outputs() ||
-      otherwise->output_size() < c.num_outputs()) {
+  const onnx::AttributeProto* then = FindAttribute(c.proto(), "then_branch");
+  const onnx::AttributeProto* otherwise = FindAttribute(c.proto(), "else_branch");
+  if (then == nullptr || otherwise == nullptr || then->g().output_size() < c.num_outputs() ||
+      otherwise->g().output_size() < c.num_outputs()) {
     return;
   }
-  BranchSizes of_then(c, *then), of_otherwise(c, *otherwise);
+  BranchSizes of_then(c, then->g()), of_otherwise(c, otherwise->g());
   for (int k = 0; k < c.num_outputs(); ++k) {
     const std::optional<Shape> a = of_then.Of(k), b = of_otherwise.Of(k);
     if (!a || !b || a->size() != b->size() || c.output(k) == kNoValue) continue;

@@ -73,10 +73,10 @@ std::string Widened(std::string_view bytes, int32_t type) {
 
 }  // namespace
 
-// The float32 weights of one or more models. Those that lie in a SpanSource are made once and shared
-// by all models that refer to the same range of it; the store keeps the source, so that the range
-// stays what it is. Other tensors are converted each time: their memory may be that of another
-// tensor later on.
+// The float32 weights of one or more models. Those that lie in a SpanSource are made once and
+// shared by all models that refer to the same range of it; the store keeps the source, so that the
+// range stays what it is. Other tensors are converted each time: their memory may be that of
+// another tensor later on.
 class LiftedWeights::Store {
  public:
   absl::StatusOr<TensorProto> Lift(const TensorProto& tensor, const std::string& base_dir) {

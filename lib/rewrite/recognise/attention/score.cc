@@ -5,6 +5,7 @@
 
 #include "fmt/format.h"
 #include "rewrite/recognise/attention/scalar.h"
+#include "rewrite/types/matrix_product.h"
 #include "sym/forms/keeps_value.h"
 
 namespace kvlift {
@@ -241,17 +242,6 @@ ValueId HandedOn(Forms& forms, NodeId node, Roundings* roundings) {
   if (!IsFloatType(forms.ElementType(operand)) || !IsFloatType(to)) return kNoValue;
   if (passed->fidelity != sym::Fidelity::kExact) roundings->push_back(to);
   return operand;
-}
-
-std::optional<Product> ReadProduct(const Graph& graph, NodeId node) {
-  if (graph.Is(node, "MatMul")) return Product{};
-  const onnx::NodeProto& proto = graph.node(node);
-  if (proto.domain() != "com.microsoft" || proto.op_type() != "FusedMatMul") return std::nullopt;
-  if (IntAttribute(proto, "transBatchA", 0) != 0 || IntAttribute(proto, "transBatchB", 0) != 0) {
-    return std::nullopt;
-  }
-  return Product{IntAttribute(proto, "transA", 0) != 0, IntAttribute(proto, "transB", 0) != 0,
-                 static_cast<double>(FloatAttribute(proto, "alpha", 1.0f))};
 }
 
 Expr BroadcastOperand(Forms& forms, ValueId operand, absl::Span<const Expr> args,

@@ -41,15 +41,6 @@ struct Scaled {
 };
 Scaled RemoveScale(sym::Forms& forms, sym::Expr element, const sym::Facts& facts);
 
-// MatMul, or FusedMatMul of com.microsoft: alpha * a b, where trans_a and trans_b swap the last two
-// axes of a and b first.
-struct Product {
-  bool trans_a = false, trans_b = false;
-  double alpha = 1.0;
-};
-// Returns nullopt for other nodes, and for a FusedMatMul that moves batch axes.
-std::optional<Product> ReadProduct(const Graph& graph, NodeId node);
-
 // softcap(factor * product) + biases + mask, read from the element of the softmax's operand. The
 // mask may also be added or selected before the multiplication by a factor.
 struct Score {
