@@ -97,6 +97,24 @@ TEST(RowNames, AreTheBatchsWhereNewRowsMeetACache) {
   EXPECT_EQ(names("float[X,1,8] other", "rows = Neg (other)"), sym::SizeNames{});
 }
 
+// Llama's own code reads cache[:batch]; the exporter by torch.export names each batch apart.
+TEST(RowNames, AreTheBatchsWhereACacheIsCutToIt) {
+  const auto names = [](const std::string& inputs, const std::string& first) {
+    FormsOfText m(
+        ModelText("(" + inputs + ", float[Y,5,8] past) => (float[N,5,8] y)",
+                  "own = Constant <value = float[2,8] {0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5}> ()\n"
+                  "rows = Gather <axis = 0> (own, ids)\nzero = Constant <value_ints = [0]> ()\n"
+                  "size = Shape <start = 0, end = 1> (" +
+                      first + ")\ny = Slice (past, zero, size, zero)"));
+    m.Of("y");
+    m.Of("rows");
+    return sym::RowNamesOf(m.forms());
+  };
+  EXPECT_EQ(names("int64[X,1] ids", "ids"), (sym::SizeNames{{"Y", "X"}}));
+  EXPECT_EQ(names("int64[X,1] ids, float[Z,4] other", "other"), sym::SizeNames{});
+  EXPECT_EQ(names("int64[1,X] ids, float[X,4] other", "other"), sym::SizeNames{});
+}
+
 // A mask with a row for each query may have rows for more queries than a step has.
 TEST(RowNames, AreNotThoseOfTheTokens) {
   EXPECT_TRUE(RowNamesOf("(float[B,S,4] x, int64[S] places, int64[X,24] mask) => (bool[N,24] y)",

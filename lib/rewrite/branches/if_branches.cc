@@ -61,6 +61,7 @@ class Inliner {
       for (const auto& output : graph_->node(i).output()) taken_.insert(output);
       const auto it = chosen.find(i);
       if (it == chosen.end()) {
+        node_names_.insert(graph_->node(i).name());
         KV_RETURN_IF_ERROR(CollectBodies(graph_->node(i)));
       } else {
         for (const auto& inner : it->second->node()) KV_RETURN_IF_ERROR(CollectBodies(inner));
@@ -69,9 +70,9 @@ class Inliner {
     return absl::OkStatus();
   }
 
-  std::string Free(const std::string& name) {
+  static std::string Free(const std::string& name, absl::flat_hash_set<std::string>* taken) {
     std::string free = name;
-    for (int k = 2; !taken_.insert(free).second; ++k) free = fmt::format("{}_{}", name, k);
+    for (int k = 2; !taken->insert(free).second; ++k) free = fmt::format("{}_{}", name, k);
     return free;
   }
 
@@ -95,7 +96,7 @@ class Inliner {
       }
     }
     const auto define = [&](const std::string& name) {
-      if (!name.empty() && !names.contains(name)) names[name] = Free(name);
+      if (!name.empty() && !names.contains(name)) names[name] = Free(name, &taken_);
     };
     for (const auto& tensor : branch.initializer()) define(tensor.name());
     for (const auto& t : branch.sparse_initializer()) define(t.values().name());
@@ -107,6 +108,7 @@ class Inliner {
       onnx::NodeProto* copy = nodes->Add();
       *copy = inner;
       KV_RETURN_IF_ERROR(RenameValues(names, copy));
+      if (!inner.name().empty()) copy->set_name(Free(inner.name(), &node_names_));
     }
     for (int k : copied) {
       onnx::NodeProto* copy = nodes->Add();
@@ -143,7 +145,8 @@ class Inliner {
   }
 
   onnx::GraphProto* graph_;
-  absl::flat_hash_set<std::string> taken_;
+  absl::flat_hash_set<std::string> taken_;       // names of values
+  absl::flat_hash_set<std::string> node_names_;  // of the graph's own nodes
 };
 
 }  // namespace

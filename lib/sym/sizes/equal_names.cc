@@ -13,9 +13,10 @@
 namespace kvlift::sym {
 namespace {
 
-// Returns the two sizes that a condition says are equal; nullopt if it says anything else.
-std::optional<std::pair<std::string, std::string>> EqualSizes(Expr condition) {
-  if (condition->kind() != Kind::kEq) return std::nullopt;
+// Returns the two sizes that a condition says are equal (kEq), or of which the first is no larger
+// than the second (kLe); nullopt if it says anything else.
+std::optional<std::pair<std::string, std::string>> ComparedSizes(Expr condition, Kind comparison) {
+  if (condition->kind() != comparison) return std::nullopt;
   const Expr zero = condition->args()[0];
   if (zero->kind() != Kind::kSum || zero->terms().size() != 2) return std::nullopt;
   const Term &x = zero->terms()[0], &y = zero->terms()[1];
@@ -24,7 +25,9 @@ std::optional<std::pair<std::string, std::string>> EqualSizes(Expr condition) {
     if (term->atoms.size() != 1 || term->atoms[0]->kind() != Kind::kDim) return std::nullopt;
     if (term->atoms[0]->dim().is_internal()) return std::nullopt;
   }
-  return std::pair(x.atoms[0]->dim().name(), y.atoms[0]->dim().name());
+  const Term &less = x.coefficient > 0 ? x : y, &more = x.coefficient > 0 ? y : x;
+  if (less.coefficient != 1) return std::nullopt;
+  return std::pair(less.atoms[0]->dim().name(), more.atoms[0]->dim().name());
 }
 
 // Returns the place of each name among those that inputs declare.
@@ -138,6 +141,21 @@ bool IsOfCaches(const Graph& graph, const std::string& name) {
   });
 }
 
+// Returns true if the value is stored in the model: a constant, perhaps behind operators such as
+// Identity and DequantizeLinear, whose other operands are constants.
+bool IsStored(const Graph& graph, ValueId v) {
+  while (graph.constant(v) == nullptr) {
+    const NodeId n = graph.producer(v);
+    if (n == kNoNode || graph.inputs(n).empty()) return false;
+    for (const ValueId other : graph.inputs(n).subspan(1)) {
+      if (other != kNoValue && graph.constant(other) == nullptr) return false;
+    }
+    v = graph.inputs(n)[0];
+    if (v == kNoValue) return false;
+  }
+  return true;
+}
+
 // Returns true if an input of integers declares this name for its first axis and holds indices of a
 // stored table, as token ids are of an embedding. Integers that are computed from it count as it.
 bool IsOfTokens(Forms& forms, const std::string& name) {
@@ -153,7 +171,7 @@ bool IsOfTokens(Forms& forms, const std::string& name) {
     for (const Use& use : graph.uses(open[k])) {
       if (use.kind != Use::Kind::kNodeInput) continue;
       const bool table = graph.Is(use.node, "Gather") && use.index == 1 &&
-                         graph.constant(graph.inputs(use.node)[0]) != nullptr;
+                         IsStored(graph, graph.inputs(use.node)[0]);
       const ValueId made = graph.outputs(use.node)[0];
       if (table && IsFloatType(forms.ElementType(made))) return true;
       if (IsIntegerType(forms.ElementType(made))) open.push_back(made);
@@ -162,21 +180,29 @@ bool IsOfTokens(Forms& forms, const std::string& name) {
   return false;
 }
 
-// Adds the names of batches that a broadcast of new rows and a cache takes as equal: a cache has as
-// many sequences as there are in the step, although one sequence would be written to all.
+// Returns two batches that may differ only where caches have room for more than the sequences of a
+// step: a broadcast of new rows and a cache takes them as equal, although one sequence would be
+// written to all, or a Slice cuts one to the other. Returns nullopt if `assumption` is neither.
+std::optional<std::pair<std::string, std::string>> BatchesOf(const FormAssumption& assumption) {
+  if (assumption.reason == AssumptionReason::kBroadcast) {
+    return ComparedSizes(assumption.predicate, Kind::kEq);
+  }
+  if (assumption.reason != AssumptionReason::kInside) return std::nullopt;
+  return ComparedSizes(assumption.predicate, Kind::kLe);
+}
+
+// Adds the names of batches of caches that hold exactly the sequences of the step.
 void AddBatches(Forms& forms, const absl::flat_hash_map<std::string, int>& places,
                 SizeNames* names) {
   const Graph& graph = forms.graph();
   const auto live = LiveNodes(graph);
   for (const FormAssumption& assumption : forms.assumptions()) {
-    if (assumption.reason != AssumptionReason::kBroadcast || !live.contains(assumption.node)) {
-      continue;
-    }
-    const auto sizes = EqualSizes(assumption.predicate);
+    if (!live.contains(assumption.node)) continue;
+    const auto sizes = BatchesOf(assumption);
     if (!sizes) continue;
     auto [a, b] = *sizes;
     if (!IsOfFirstAxes(graph, a) || !IsOfFirstAxes(graph, b)) continue;
-    if (IsOfCaches(graph, a)) std::swap(a, b);
+    if (!IsOfTokens(forms, a)) std::swap(a, b);
     // Where tokens name the batch of the caches, others that are looked up may be rows for all.
     if (!IsOfCaches(graph, b) || !IsOfTokens(forms, a) || IsOfTokens(forms, b)) continue;
     if (places.contains(a) && places.contains(b)) names->try_emplace(b, a);
@@ -208,7 +234,7 @@ SizeNames EqualNamesOf(const Forms& forms) {
   for (const FormAssumption& assumption : forms.assumptions()) {
     if (assumption.reason != AssumptionReason::kEqualExtents) continue;
     if (!live.contains(assumption.node)) continue;
-    const auto sizes = EqualSizes(assumption.predicate);
+    const auto sizes = ComparedSizes(assumption.predicate, Kind::kEq);
     if (!sizes) continue;
     std::string a = first_of(sizes->first), b = first_of(sizes->second);
     if (a == b || !places.contains(a) || !places.contains(b)) continue;
