@@ -20,6 +20,7 @@
 #include "rewrite/recognise/attention/score.h"
 #include "rewrite/types/matrix_product.h"
 #include "rewrite/types/rule.h"
+#include "sym/forms/keeps_value.h"
 #include "sym/forms/row_softmax.h"
 
 namespace kvlift::rewrites {
@@ -376,8 +377,11 @@ class Matcher {
     site_.scale = score_.factor * k.factor;
     spelled_.operand_scale = k.factor;
     spelled_.product_type = forms_.ElementType(graph_.outputs(score_.product)[0]);
+    // Keys that are read in a wider type than the values are read in the type of the values.
+    const int32_t own = forms_.ElementType(key), of_values = forms_.ElementType(right_);
+    const bool keeps = sym::CastFidelity(own, of_values) == sym::Fidelity::kExact;
     site_.key =
-        FindCache(forms_, caches_, k.element, forms_.ElementType(key), site_.q_heads, facts_);
+        FindCache(forms_, caches_, k.element, keeps ? own : of_values, site_.q_heads, facts_);
     if (site_.key.cache < 0) {
       return Refuse("KV213",
                     fmt::format("needs keys that are a cache as it stands, found {}",

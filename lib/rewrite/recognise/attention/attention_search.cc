@@ -115,21 +115,34 @@ NodeId SoftmaxBehind(const Graph& graph, NodeId node) {
 
 namespace {
 
-// Returns the softmax whose weights the value is; kNoNode if a search of 150 nodes finds none.
+// Returns true for a product of a computed value with weights.
+bool Projects(const Graph& graph, NodeId n) {
+  return MultipliesRows(graph, n) && graph.inputs(n).size() >= 2 &&
+         IsWeight(graph, graph.inputs(n)[1]) && !IsWeight(graph, graph.inputs(n)[0]);
+}
+
+// Returns the softmax whose weights the value is, mixed over heads by no more than one product;
+// kNoNode if a search of 150 nodes finds none.
 NodeId WeightsBehind(const Graph& graph, ValueId value) {
-  std::deque<ValueId> queue = {value};
+  struct Reached {
+    ValueId value;
+    bool mixed;
+  };
+  std::deque<Reached> queue = {{value, false}};
   absl::flat_hash_set<ValueId> seen = {value};
   for (int k = 0; k < kMaxBackward && !queue.empty(); ++k) {
-    const NodeId n = graph.producer(queue.front());
+    const auto [reached, mixed] = queue.front();
+    const NodeId n = graph.producer(reached);
     queue.pop_front();
     if (n == kNoNode) continue;
     if (IsSoftmax(graph, n)) {
       if (IsAttentionOperator(graph, n)) continue;
       return n;
     }
-    if (EndsWeights(graph, n) || IsLayer(graph, n)) continue;
+    const bool mixes = !mixed && Projects(graph, n);
+    if (!mixes && (EndsWeights(graph, n) || IsLayer(graph, n))) continue;
     for (ValueId input : graph.inputs(n)) {
-      if (input != kNoValue && seen.insert(input).second) queue.push_back(input);
+      if (input != kNoValue && seen.insert(input).second) queue.push_back({input, mixed || mixes});
     }
   }
   return kNoNode;
@@ -164,12 +177,11 @@ NodeId FindSoftmax(const Graph& graph, absl::Span<const ValueId> values, int max
       if (MultipliesRows(graph, n)) {
         const ValueId other = OtherOperand(graph, n, at.value);
         if (const NodeId softmax = WeightsBehind(graph, other); softmax != kNoNode) return softmax;
-        if (at.scores) continue;
-        if (IsWeight(graph, other)) {
-          ++next.projections;
-        } else {
-          next.scores = true;
-        }
+        // Weights may mix the scores of heads, too.
+        const bool projects = IsWeight(graph, other);
+        if (at.scores && !projects) continue;
+        next.projections += projects ? 1 : 0;
+        next.scores |= !projects;
       }
       if (next.projections > max_projections) continue;
       for (ValueId output : graph.outputs(n)) {

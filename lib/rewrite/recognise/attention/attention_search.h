@@ -6,8 +6,9 @@
 
 namespace kvlift {
 
-// The most products with weights between a cache and the attention that reads it: keys and values
-// may be projected from latent rows. An attention behind more products belongs to another layer.
+// The most products with weights between a cache and the softmax of the attention that reads it:
+// keys and values may be projected from latent rows, or the scores of heads mixed (talking heads).
+// An attention behind more products belongs to another layer.
 constexpr int kMaxProjections = 1;
 
 // Returns true for operators with a state of fixed size: CausalConvWithState, LinearAttention,

@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "base/overloaded.h"
+#include "ir/types.h"
 #include "rewrite/lower/fused/decoded_rows.h"
 #include "sym/forms/keeps_value.h"
 
@@ -255,12 +256,11 @@ class ViewFinder {
   bool has_heads_;
 };
 
-// Returns true if a cache is declared wider than its numbers are, and is read in another type that
-// holds them.
+// Returns true if a cache is read in another floating-point type that holds all of its numbers: a
+// wider one, or a narrower one if it is declared wider than its numbers are.
 bool IsReadAs(sym::Forms& forms, ValueId past, int32_t elem_type) {
-  const int32_t declared = forms.ElementType(past), numbers = forms.NumbersOf(past).type;
-  return numbers != declared && elem_type != declared &&
-         sym::CastFidelity(numbers, elem_type) == sym::Fidelity::kExact;
+  return elem_type != forms.ElementType(past) && IsFloatType(elem_type) &&
+         sym::CastFidelity(forms.NumbersOf(past).type, elem_type) == sym::Fidelity::kExact;
 }
 
 }  // namespace
