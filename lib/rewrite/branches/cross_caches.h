@@ -15,7 +15,7 @@ namespace kvlift {
 struct CrossAttentionCache {
   std::string past;     // the graph input that later calls read
   std::string present;  // the output that the first call computes; empty constants in later calls
-  std::string first;    // what the first call gives for `present`, in the graph of both calls
+  std::string first;    // the value of `present` in the first call, in the graph of both calls
 };
 
 // Returns the constant that v is, directly or behind Identity nodes, if it has no elements; nullptr

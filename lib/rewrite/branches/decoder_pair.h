@@ -24,7 +24,7 @@ struct Growth {
   ValueId past;
   int axis;
   sym::Expr length;  // extent of the past, a dim symbol
-  sym::Expr added;   // by how much the present is longer
+  sym::Expr added;   // extent of the present minus `length`
 };
 
 // Returns both models as one. Names of the first call get the prefix kFirstCall, except those in

@@ -1,8 +1,8 @@
-// Value numbering over forms: which values of one graph are equal. Two values that no node computes
-// are equal if they are the same input, or constants of equal content; two results of real
-// arithmetic are equal if their operators, attributes and the forms of all operands are. Sound:
-// values that are called equal are equal for all inputs that neither side refuses at run time.
-// Random operators and operators with bodies are equal to no other node.
+// Finds which values of one graph are equal, by value numbering over their forms. Two values that
+// no node computes are equal if they are the same input, or constants of equal content; two results
+// of real arithmetic are equal if their operators, attributes and the forms of all operands are.
+// The method is sound: values that are called equal are equal for all inputs that neither side
+// refuses at run time. Random operators and operators with bodies are equal to no other node.
 #pragma once
 
 #include <optional>
@@ -30,9 +30,10 @@ class ValueNumbering {
   // Reads of `input` count as reads of `value`, which must be numbered before.
   void Alias(ValueId input, ValueId value) { aliases_[input] = value; }
 
-  // Numbers all nodes that the values are computed from, in topological order. Called once per
-  // side. bridge: called for a node without an equal one and a node of the first side that differs
-  // in one operand only; if it returns true, the two count as equal.
+  // Numbers all nodes that the values are computed from, in topological order. The nodes of one
+  // call are a side; the first call numbers the first side. bridge: called for a node without an
+  // equal one and a node of the first side that differs in one operand only; if it returns true,
+  // the two count as equal.
   using Bridge = bool (*)(void* context, ValueNumbering& self, const OperandGap& gap);
   void Number(absl::Span<const ValueId> roots, Bridge bridge = nullptr, void* context = nullptr);
 
@@ -81,7 +82,8 @@ class ValueNumbering {
   int side_ = 0;
   absl::flat_hash_map<ValueId, ValueId> representative_;
   absl::flat_hash_map<ValueId, ValueId> aliases_;
-  // By the symbol of a size that only running a node tells: the symbol of the node that is equal.
+  // The size of the representative node, by the internal symbol of a size that is known only when
+  // its node has run (NonZero).
   absl::flat_hash_map<sym::DimSymbol, sym::Expr> sizes_;
   absl::flat_hash_map<sym::Expr, sym::Expr> numbered_;
   absl::flat_hash_map<std::string, NodeId> by_key_;

@@ -1,5 +1,6 @@
-// What the steps from lower to emit made, as text for people (StepTrace). Reads finished data only:
-// nothing here computes a form or makes an expression, which would change later steps.
+// Describes the results of the steps from lower to emit as text for people (StepTrace). Reads
+// finished data only: nothing here computes a form or makes an expression, which would change later
+// steps.
 #pragma once
 
 #include <string>

@@ -17,7 +17,7 @@ struct RowsView {
   bool counted = false;  // they begin at slot 0, and their number is a count of valid rows
 };
 
-// What was made of a cache, as names of values.
+// The values that emission made for one cache, by their names.
 struct EmittedCache {
   // The output of the node through which the past is written: the present or, if the sequence axis
   // is axis 0, the output of the Unsqueeze in front of TensorScatter.

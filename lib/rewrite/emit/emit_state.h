@@ -1,5 +1,5 @@
-// What the parts of emission share: the plan, the patch that they add to, and what they made of the
-// caches. Internal to lib/rewrite.
+// The state that the parts of emission share: the plan, the patch that they add to, and the values
+// that they made for the caches. Internal to lib/rewrite.
 #pragma once
 
 #include <vector>
@@ -22,7 +22,7 @@ struct EmitState {
         emitter(forms, nodes),
         caches(planned.caches.size()) {}
 
-  // Returns what was made of an element of ConversionPlan::caches.
+  // Returns the record of an element of ConversionPlan::caches.
   EmittedCache& Made(const PlannedCache& cache) { return caches[&cache - plan.caches.data()]; }
 
   const Analysis& a;

@@ -1,5 +1,5 @@
-// What is known of a model as a whole: reasons to refuse it whatever becomes of its parts, and
-// reasons why all sequences of a batch must have one length. Internal to lib/rewrite.
+// Finds reasons to refuse a model before it is planned, and reasons why all sequences of a batch
+// must have one length. Internal to lib/rewrite.
 #pragma once
 
 #include <optional>

@@ -32,11 +32,12 @@ bool KeepsRowsWithoutKeys(const AttentionSite& site, const ResolvedOptions& opti
 // Returns true if each query sees at least one key, apart from keys that the host hides.
 bool SeesSomeKey(const PlanBasis& s, const MaskOfSite& mask);
 
-// Returns true if the mask, or the host, hides later tokens from each query, or if a step has one.
+// Returns true if the mask, or the host, hides later tokens from each query, or if a step has one
+// token.
 bool HidesLater(const PlanBasis& s, const MaskOfSite& mask);
 
 // Returns true if an attention that no rule reads may hide later tokens: by a value that is added
-// to its scores or selected instead of them, or by a mask of the host, or since a step has one
+// to its scores or selected instead of them, by a mask of the host, or because a step has one
 // token.
 bool MayHideLater(const PlanBasis& s, NodeId attention);
 

@@ -1,5 +1,5 @@
-// What judging functions look at: the analysis, the buffers, and the scheme under which they judge.
-// They change none of it. Internal to lib/rewrite.
+// The input of all judging functions: the analysis, the buffers, and the scheme under which they
+// judge. They change none of them. Internal to lib/rewrite.
 #pragma once
 
 #include <vector>

@@ -35,8 +35,8 @@ struct RederiveInput {
 
 struct Rederived {
   std::optional<Finding> refusal;  // KV214 or KV215; if set, nothing else is valid
-  // Set if positions cannot differ between sequences, with the reason: ask again with
-  // per_sequence = false.
+  // Why positions cannot differ between sequences; the caller then calls Rederive again with
+  // per_sequence = false. Absent: they can.
   std::optional<std::string> needs_uniform;
   std::vector<RederivedOperand> operands;
   std::set<ValueId> widened;  // see ConversionPlan

@@ -1,5 +1,5 @@
-// Finds what all parts of a plan share: the extents B and S, the names of the past's length, and
-// the masks of the host that are as long as the keys. Internal to lib/rewrite.
+// Finds the values that all parts of a plan share: the extents B and S, the names of the past's
+// length, and the masks of the host that are as long as the keys. Internal to lib/rewrite.
 #pragma once
 
 #include <optional>
@@ -20,15 +20,15 @@ FoundExtents FindSharedExtents(const Analysis& analysis, const std::vector<Plann
 std::optional<DerivedIndex> InputOfAllTokens(const Analysis& analysis,
                                              const SharedExtents& extents);
 
-// Returns the masks [B, T] of ones of which the lowered graph reads the width alone: by the
-// operators that took them for their lengths, T is P + S.
+// Returns the masks [B, T] of ones of which the lowered graph reads only the width. The fused
+// operators of the source read their lengths from these masks, so T is P + S.
 std::vector<ValueId> WidthsOfOnes(const Analysis& a);
 
 // Returns KV215 for an input that is as long as the past and is not a mask; nullopt if all such
 // inputs are masks.
 std::optional<Finding> OtherInputOfKeyLength(const PlanBasis& s);
 
-// Returns what gives the result the past's length, or why nothing does.
+// Returns the source of the past's length in the result, or why there is none.
 std::variant<PlannedIndex, Finding> JudgeIndex(const PlanBasis& s);
 
 }  // namespace kvlift::internal

@@ -1,5 +1,5 @@
-// Which nodes of the source the result of a plan has, and what they read of the caches there.
-// Internal to lib/rewrite.
+// Finds the nodes of the source that stay in the result of a plan, and the caches that they read
+// there. Internal to lib/rewrite.
 #pragma once
 
 #include <string>

@@ -26,11 +26,13 @@ class OneSequence {
  public:
   explicit OneSequence(sym::Forms& forms) : forms_(forms), graph_(forms.graph()) {}
 
-  // Returns what the operands of a node would have to be and are not; empty if they fit.
+  // Returns the first requirement that the operands of a node do not meet, in words; empty if they
+  // meet all.
   std::string Misfit(NodeId n);
 
-  // For the nodes that fit: adds the nodes that replace inputs, and adds those inputs and their
-  // preconditions to *result. FailedPrecondition if the number of new rows cannot be computed.
+  // For the nodes without a misfit: adds the nodes that replace inputs, and adds those inputs and
+  // their preconditions to *result. FailedPrecondition if the number of new rows cannot be
+  // computed.
   absl::Status Define(NodeBuilder& builder, Normalised* result);
   // Returns true if Define replaced the input.
   bool IsDropped(ValueId v) const { return given_.count(v) > 0; }

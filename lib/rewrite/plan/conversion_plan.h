@@ -51,7 +51,7 @@ enum class Scheme {
   kUniformKeepUnguarded,
 };
 
-// What the parts of a plan share: extents, and which inputs are as long as the keys.
+// The extents and inputs that all parts of a plan share.
 struct SharedExtents {
   sym::Expr batch = nullptr, new_length = nullptr;  // B and S
   // A cache's past (on its axis B) or an input (on axis 0) whose extent is `batch`.
@@ -63,8 +63,8 @@ struct SharedExtents {
   std::set<std::pair<ValueId, int>> key_length_masks;
 };
 
-// Where the result takes the past's length from. NoIndex: the caches are buffers of the source, and
-// their write indices are expressions of the source's inputs.
+// PlannedIndex says where the result takes the past's length from. NoIndex: the caches are buffers
+// of the source, and their write indices are expressions of the source's inputs.
 struct NoIndex {};
 // P + S is the extent of an input of the source.
 struct DerivedIndex {
@@ -80,7 +80,8 @@ struct IndexInputs {
 };
 using PlannedIndex = std::variant<NoIndex, DerivedIndex, IndexInputs>;
 
-// TensorScatter's write_indices of one cache. SharedIndex: those of PlannedIndex, one per sequence.
+// WriteIndex says what TensorScatter's write_indices of one cache are. SharedIndex: those of
+// PlannedIndex, one per sequence.
 struct SharedIndex {};
 // The past length of the batch, once for each index on the cache's axis 0.
 struct RepeatedIndex {
@@ -94,9 +95,9 @@ struct SourceIndex {
 };
 using WriteIndex = std::variant<SharedIndex, RepeatedIndex, SourceIndex>;
 
-// Where the new rows of a cache come from: a value of the source, in the layout of the result or of
-// the source; values that are stacked along the axes that hold several caches; or nodes for their
-// expression.
+// NewRows says where the new rows of a cache come from: a value of the source, in the layout of the
+// result or of the source; values that are stacked along the axes that hold several caches; or
+// nodes for their expression.
 struct RowsInTargetLayout {
   ValueId value = kNoValue;
 };
@@ -112,7 +113,7 @@ struct DrawnRows {
 };
 using NewRows = std::variant<RowsInTargetLayout, RowsInSourceLayout, StackedRows, DrawnRows>;
 
-// What is written into a PlannedCache.
+// How a step writes into a PlannedCache.
 struct PlannedWrite {
   WriteIndex index;
   NewRows rows;
@@ -177,8 +178,8 @@ struct PlannedAttention {
   std::optional<float> scale;       // absent: the default of the operator
   float softcap = 0;                // 0: no softcap
   int32_t softmax_precision = 0;    // onnx TensorProto::DataType; 0: the default of the operator
-  // With --padding none: what all elements of these inputs are taken to be, by this attention and
-  // those before it.
+  // With --padding none: inputs with the number that all their elements are assumed to be, for this
+  // attention or for one before it.
   std::map<ValueId, int64_t> assumed;
 };
 
@@ -195,8 +196,8 @@ struct RederivedOperand {
 };
 
 // Why no padding tokens may be among the new tokens of a step: a state takes in every token; a node
-// computes all tokens of a step together; it computes with other rows of a step; an attention shows
-// tokens those behind them; or padding tokens would move the rows that a step writes.
+// computes all tokens of a step together; it computes with other rows of a step; an attention lets
+// queries see later tokens; or padding tokens would move the rows that a step writes.
 struct StateTakesTokens {};
 struct TokensTogether {
   NodeId node = kNoNode;
@@ -228,12 +229,13 @@ struct ConversionPlan {
   ResolvedOptions options;
   // If set, nothing but `attention` is valid.
   std::optional<PlanRefusal> refusal;
-  // By index of Analysis::attention; may be empty, or partly unjudged, where `refusal` is set.
+  // One element for each of Analysis::attention. If `refusal` is set, it may be empty or partly
+  // unjudged.
   std::vector<AttentionOutcome> attention;
 
   bool uniform = false;  // growing caches have one past length for all sequences of a batch
   // Why all sequences of a batch are written at one slot, or must hold the same number of tokens;
-  // absent: they need not.
+  // absent: neither holds.
   std::optional<std::string> uniform_reason;
   std::optional<NoPadding> no_padding;  // absent: a step may have padding tokens
   // The host's masks, or an input that a mask reads at the key, may hide all keys from a query.
@@ -242,8 +244,8 @@ struct ConversionPlan {
   PlannedIndex index;
   std::vector<PlannedCache> caches;  // by index of Analysis::updates, as is `writes`
   std::vector<PlannedWrite> writes;
-  // Into `caches`: the cache whose extent is the capacity of growing caches; -1: max_seq_len is, or
-  // no cache grows linearly.
+  // Index in `caches` of the cache whose extent is the capacity of growing caches; -1: max_seq_len
+  // gives the capacity, or no growing cache is linear.
   int capacity_cache = -1;
   MaskWidth mask_width = MaskWidth::kAsSource;
   std::map<ValueId, int64_t> assumed;  // PlannedAttention::assumed of the last attention

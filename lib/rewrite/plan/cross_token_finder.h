@@ -18,8 +18,9 @@ namespace kvlift::internal {
 // positions, token ids and masks.
 bool HoldsReals(int32_t elem_type);
 
-// Each Run returns the first node that the function of the same purpose in cross_token_ops.h names;
-// kNoNode if no node of the graph is of that kind.
+// Implements the functions of cross_token_ops.h: Run is FindCrossTokenOp, RunWithPads
+// FindMixingWithPads, RunIntegers FindCountedTokens, RunMoved FindReorderedSequences, RunJoined
+// FindBatchReduction, RunOtherTokens FindOtherTokens.
 class CrossTokenFinder {
  public:
   explicit CrossTokenFinder(const Analysis& a);
@@ -39,7 +40,8 @@ class CrossTokenFinder {
   bool Joins(NodeId n);
   bool HoldsSequences(sym::Expr extent) const;
   bool ReadsBatch(NodeId n);
-  // What of a batch may count: how many sequences it has, or also the place of a sequence in it.
+  // A property of the batch that a value may depend on: the number of sequences, or also (kAny) the
+  // position of a sequence among them.
   enum class BatchUse { kNumberOfSequences, kAny };
   bool DependsOnBatch(ValueId v, BatchUse use = BatchUse::kAny);
   bool DependsOnBatch(sym::Expr e, sym::Expr extent, absl::Span<const sym::Expr> shape,

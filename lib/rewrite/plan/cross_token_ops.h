@@ -16,8 +16,8 @@ namespace kvlift {
 // the product of an attention combines them.
 NodeId FindCrossTokenOp(const Analysis& analysis);
 
-// Whether nodes count that find out whether any number of a step is infinite or NaN, by which
-// models in half precision (T5) clamp all tokens after an overflow.
+// Whether an overflow test counts as such a node. Models in half precision (T5) test whether any
+// number of a step is infinite or NaN, and clamp all tokens if one is.
 enum class OverflowTests { kFound, kLeftOut };
 
 // Returns the first node by which a token depends on later tokens, or on other sequences, of its

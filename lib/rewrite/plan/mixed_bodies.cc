@@ -1,4 +1,5 @@
-// The part of CrossTokenFinder that reads bodies: what an If, a Loop or a Scan may do to rows.
+// The part of CrossTokenFinder that reads the bodies of If, Loop and Scan, in which rows may be
+// mixed.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -16,13 +16,13 @@ struct PlannedCache;
 inline constexpr char kHeadsInLastAxis[] = "BS(ND)";
 inline constexpr char kHeadsFirst[] = "BNSD";
 
-// Where the axes of a cache are in the result.
+// The layout of a cache in the result.
 struct Placement {
   std::string layout;
   int axis = 0;        // the sequence axis
   bool moved = false;  // the layout differs from that of the source
-  // Heads that share the source's last axis and have an axis of their own in the result; 0: the
-  // source and the result separate heads alike, or the source does.
+  // The number of heads that share the last axis with their elements in the source and have an axis
+  // of their own in the result; 0: there are none.
   int64_t split_heads = 0;
 };
 // heads: the result of HeadsInLastAxis for the cache.

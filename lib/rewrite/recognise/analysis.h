@@ -1,4 +1,5 @@
-// Everything that the rules say about a model, before any decision to convert.
+// The result of the steps "lower" and "recognise": the caches and attentions of a model, before any
+// decision how to convert them.
 #pragma once
 
 #include <memory>
@@ -17,9 +18,9 @@
 
 namespace kvlift {
 
-// What makes a cache stay as it is. The other caches are converted without it where it is
-// kConverted (a TensorScatter writes it already) or kLeftByOption (--only and --skip leave it out);
-// kRefused is a reason against the whole conversion, unless partial conversion is allowed.
+// Why a cache stays as it is. kConverted: a TensorScatter writes it already. kLeftByOption: --only
+// or --skip leaves it out. The other caches are converted in both cases. kRefused: the cache cannot
+// be converted, and the whole conversion is refused unless partial conversion is allowed.
 enum class StayCause { kRefused, kConverted, kLeftByOption };
 
 struct StayReason {

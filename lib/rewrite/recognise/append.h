@@ -45,9 +45,9 @@ struct TokensThatFit {
   int64_t slots = 0;
 };
 
-// Returns the pairs of sizes with tokens <= slots that may make the present of a buffer a write
-// (ReadWrite), such as of one that is put together of slices around a start that is clamped to
-// slots - tokens. The list is empty if it is a write anyway, or if the cache grows.
+// Returns pairs of sizes for which ReadWrite may read the present of a buffer once tokens <= slots
+// is assumed. An example is a present that is spliced from slices around a start that is clamped to
+// slots - tokens. Empty if ReadWrite needs no assumption, or if the cache grows.
 std::vector<TokensThatFit> TokensThatMayFit(sym::Forms& forms, const CachePair& pair);
 
 // Each of the next three functions returns nullopt if the present does not have the past's shape,

@@ -14,9 +14,9 @@ namespace kvlift {
 // for ranks below 3 and above 6.
 std::string LayoutOf(sym::Forms& forms, const CachePair& pair, int axis);
 
-// Returns the layout of a cache whose new rows have the element `rows`. An axis in front of the
-// sequences whose places are given rows that are computed apart is one of layers, or of keys and
-// values, and the heads are in the last axis: "LBSD" for [L, B, M, N * D].
+// Returns the layout of a cache whose new rows have the element `rows`. An axis in front of B whose
+// indices get rows that are computed separately counts layers, or keys and values; the heads are
+// then in the last axis: "LBSD" for [L, B, M, N * D].
 std::string LayoutOfRows(sym::Forms& forms, const CachePair& pair, int axis, sym::Expr rows);
 
 // Returns true if the number of rows that a step writes depends on the number of sequences, as if a

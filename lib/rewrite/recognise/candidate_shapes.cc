@@ -1,5 +1,5 @@
-// What the shapes and the form of a candidate's present say: where it differs from its past, and
-// how it seems to be made.
+// Describes a candidate by its shapes and by the form of its present: on which axes the present
+// differs from the past, and how it seems to be made.
 #include <utility>
 #include <vector>
 

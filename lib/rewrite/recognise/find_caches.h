@@ -7,7 +7,8 @@
 
 namespace kvlift {
 
-// Whether caches that TensorScatter writes already stay as they are, or are recognised as others.
+// Whether caches that TensorScatter writes already stay as they are (kStay), or are recognised like
+// all others (kRecognise).
 enum class WrittenCaches { kStay, kRecognise };
 
 // Fills in caches, updates, states and near misses of an analysis, which must have a graph and

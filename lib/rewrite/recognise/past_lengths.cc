@@ -49,7 +49,7 @@ absl::StatusOr<std::shared_ptr<const Graph>> WithWindowLengths(
     }
   }
   if (windows.empty()) return nullptr;
-  // By name: the window whose rows it counts; 0 for anything else.
+  // The window whose rows a name counts, by name; 0 for names of other sizes.
   absl::flat_hash_map<std::string, int64_t> counted;
   absl::flat_hash_set<std::string> shared;
   for (const onnx::ValueInfoProto& input : graph.proto().input()) {

@@ -25,7 +25,8 @@ bool MayBeCache(const onnx::TypeProto::Tensor& type) {
          type.elem_type() != onnx::TensorProto::BOOL;
 }
 
-// What inputs declare of the axes behind the first, which is that of the sequences in most models.
+// The names that inputs declare for all axes but the first, which is that of the sequences in most
+// models.
 struct DeclaredNames {
   NamesOfSizes of_others;  // of inputs that are no caches
   NamesOfSizes repeated;   // of several inputs, at least one of which is no cache
@@ -100,7 +101,7 @@ Reused NamesOfPasts(const Analysis& a, const DeclaredNames& declared) {
   return reused;
 }
 
-// What can be converted: caches, then attentions.
+// Returns the numbers of caches and of attentions that can be converted.
 std::pair<size_t, size_t> Convertible(const Analysis& a) {
   const auto sites = absl::c_count_if(
       a.attention, [](const AnalysedAttention& attention) { return attention.site.has_value(); });

@@ -12,11 +12,11 @@
 
 namespace kvlift {
 
-// Looks for such names in a model that was lowered and recognised: names of the rows of a past that
-// name the new tokens as well, names that fit no step with tokens, and, where something is not
-// recognised, names without which more of it is. If there are some, gives their axes names of their
-// own in `model`, which becomes a copy, and runs both steps again. Errors: those of Lower and
-// Recognise.
+// Looks for such names in a model that was lowered and recognised: a name that both the rows of a
+// past and the new tokens have; a name under which no step has tokens; and, if a cache or an
+// attention is not recognised, a name whose removal lets more of them be recognised. If there are
+// any, gives their axes distinct names in `model`, which becomes a copy, and runs both steps again.
+// Errors: those of Lower and Recognise.
 absl::Status TakeReusedNamesApart(RuleTable rules, const ConvertOptions& options,
                                   UnreadMasks unread, Model* model, Analysis* analysis);
 

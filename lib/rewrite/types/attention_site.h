@@ -1,5 +1,5 @@
-// What a rule recognises as an attention over caches. An expression of an element writes i_k for
-// the index on axis k of its tensor.
+// The attention over caches that a rule recognised. An expression of an element writes i_k for the
+// index on axis k of its tensor.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct FixedAxis {
   friend bool operator==(const FixedAxis&, const FixedAxis&) = default;
 };
 
-// Where the heads are in the scores of a model.
+// The axes of heads in a model's scores.
 enum class HeadsOfScores {
   kOneAxis,  // [B, N, S, T]
   kInBatch,  // [B*N, S, T]
@@ -72,13 +72,13 @@ struct CacheOperand {
   CacheView view;
 };
 
-// What the mask of an attention and the values that are added to its scores hide, with the indices
-// b = i0, h = i1, s = i2, t = i3.
+// The mask of an attention, and the values that are added to its scores. Predicates have the
+// indices b = i0, h = i1, s = i2, t = i3.
 struct AttentionMask {
   sym::Expr keep = nullptr;  // predicate: the mask leaves the key visible
   sym::Expr keys = nullptr;  // extent of t
   std::vector<Bias> biases;
-  // What is known of the biases: where this predicate is false, they hide the key.
+  // Predicate: where it is false, the biases hide the key. Where it is true, they may do so.
   sym::Expr bias_keep = nullptr;
 };
 
@@ -87,7 +87,7 @@ struct AttentionOperator {
   bool states_length = false;  // it is given nonpad_kv_seqlen; a query without visible keys gives 0
 };
 
-// Where the heads of operands and results are.
+// The axes of heads in operands and results.
 struct HeadsOnAnAxis {};  // [B, N, S, D]
 struct HeadsInBatch {};   // [B*N, S, D]
 struct HeadsByGroup {

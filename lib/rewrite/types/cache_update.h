@@ -1,6 +1,6 @@
 // How a recognised cache is updated: one type for each way in which a model makes a present from
-// its past. What the steps ask of all ways alike is a method of CacheUpdate, so that another way
-// answers it in one file, cache_update.cc.
+// its past. The steps ask by the methods of CacheUpdate, so that a new way is described in one
+// file, cache_update.cc.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
+// Reads the two operators that multiply matrices: MatMul, and FusedMatMul of com.microsoft.
 #pragma once
-
-// The two operators that multiply matrices: MatMul, and FusedMatMul of com.microsoft.
 
 #include <optional>
 

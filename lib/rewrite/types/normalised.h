@@ -16,8 +16,8 @@ namespace kvlift {
 struct UnpackedCache {
   std::string input;   // the input that the part became
   SourceCache source;  // the part in the source's tensor; its kind is not read
-  SourceCache
-      scales;  // its scales in the source's tensor; input is empty if its rows have no scales
+  // The scales of the part's rows in the source's tensor; `input` is empty if there are none.
+  SourceCache scales;
 };
 
 struct Unpacked {
@@ -28,8 +28,8 @@ struct Unpacked {
   const UnpackedCache* Find(const std::string& input) const;
 };
 
-// The newest tokens of a cache, which the source holds in a buffer and the model as a past that
-// grows.
+// A cache whose newest rows the source holds in a sliding buffer, and whose rows the model holds
+// all, in a past that grows.
 struct SlidingRows {
   std::string input;  // the past
   SlidingBuffer buffer;
@@ -42,7 +42,7 @@ struct SpelledScores {
   double scale = 0, softcap = 0;
 };
 
-// What becomes of masks that have to hold ones and that no node reads any more.
+// The treatment of masks that must hold ones and that no node reads any more.
 enum class UnreadMasks {
   kDrop,
   kKeep,  // their width tells the past's length

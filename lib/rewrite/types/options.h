@@ -1,5 +1,5 @@
-// What a user may ask of a conversion. ResolvedOptions (rewrite/types/resolved_options.h) replaces
-// each `auto` by what the target needs.
+// The options of a conversion. ResolvedOptions (rewrite/types/resolved_options.h) replaces each
+// `auto` by what the target needs.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,8 @@ enum class CacheTensors { kPerLayer, kPacked };
 // results by more than the last bit (KV248): their result is quantised by its range, or their
 // caches of float32 hold half-precision numbers.
 enum class Rounding { kKeep, kFree };
-// Of how many new tokens the steps of a source may be: of any number or of one (kAny), or also of a
-// fixed number above 1 (kFixed), as in prefill graphs of static shapes (KV208).
+// The numbers of new tokens that the steps of a source may have: any number or one (kAny), or also
+// a fixed number above 1 (kFixed), as in prefill graphs of static shapes (KV208).
 enum class StepLength { kAny, kFixed };
 // Whether caches whose rows wrap around or shift are converted, by TensorScatter's circular mode.
 enum class WriteMode { kLinear, kCircular };

@@ -1,5 +1,5 @@
-// What the steps behind recognition read of the options: nothing in it is left open. The target has
-// fixed what it prescribes, and each `auto` is replaced by what the target needs.
+// The options as the steps after recognition read them, without any that is left open. The target
+// has fixed what it prescribes, and each `auto` is replaced by what the target needs.
 #pragma once
 
 #include "rewrite/types/options.h"

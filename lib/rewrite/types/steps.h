@@ -1,5 +1,5 @@
-// The steps of a conversion (docs/passes.md), and how a caller ends it behind one of them or sees
-// what each of them made. No decision of a conversion depends on this.
+// The steps of a conversion (docs/passes.md). A caller can end the conversion after one of them,
+// and can see the result of each. No decision of a conversion depends on this.
 #pragma once
 
 #include <functional>
@@ -20,13 +20,13 @@ std::string_view WordOf(Step step);
 // Returns the step of a word; nullopt for any other word.
 std::optional<Step> ReadStep(std::string_view word);
 
-// What one step made, as a text file. `name` has the step's number in front: "3-plan.txt".
+// The result of one step as a text file. `name` has the step's number in front: "3-plan.txt".
 struct StepText {
   std::string name, text;
 };
 
 struct StepTrace {
-  // The conversion ends behind this step, without a model; absent: all steps run.
+  // The conversion ends after this step, without a model; absent: all steps run.
   std::optional<Step> stop_after;
   // Receives the texts of each step that ran, also of one that refused. An error ends the
   // conversion. Null: no texts are made.

@@ -1,4 +1,4 @@
-// The lengths that a host gives an attention operator whose past grows: whether they are those of
+// Checks that the lengths that a host gives an attention operator with a growing past are those of
 // the past and of the new tokens.
 #pragma once
 
@@ -9,9 +9,9 @@
 
 namespace kvlift::fused {
 
-// A node, and which of its inputs are its past keys [B, Nk, P, D], its queries [B, S, ...], the
-// slot of the last token of each sequence [B], and the length of the longest sequence with its new
-// tokens.
+// A node, and the positions of four of its inputs: past keys [B, Nk, P, D], queries [B, S, ...],
+// the slot of the last token of each sequence [B], and the length of the longest sequence with its
+// new tokens.
 struct LengthsGiven {
   NodeId node = kNoNode;
   int past = 0, query = 0, last = 0, total = 0;
