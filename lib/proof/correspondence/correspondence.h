@@ -72,13 +72,13 @@ class Correspondence {
   // claimed for them: 0 if the claim holds; null if a shape is not known.
   sym::Expr Beyond(const LengthClaim& claim) const;
 
-  // Sets the twin of a converted model's value, how the two are the same, and what that rests on.
-  // Replaces an earlier twin.
+  // Sets the twin of a converted model's value, their sameness, and its grounds. Replaces an
+  // earlier twin.
   void SetTwin(ValueId after, ValueId before, Sameness same, Grounds grounds);
-  // Set a twin whose heads are arranged differently. Stacked: the converted model's
-  // [B, N / G, G * S, D] is the source's [B, N, S, D] (proof/lemmas/heads_regrouped.h), with
-  // G = `groups` and S = `tokens`. Folded: the converted model's [B, N, S, D] is the source's
-  // [B * N, S, D], with N = `heads`.
+  // Set a twin whose heads are arranged differently. Groups as tokens: the converted model's [B, N
+  // / G, G * S, D] is the source's [B, N, S, D] (proof/lemmas/heads_regrouped.h), with G = `groups`
+  // and S = `tokens`. Batch times heads: the converted model's [B, N, S, D] is the source's [B * N,
+  // S, D], with N = `heads`.
   void SetTwinWithGroupsAsTokens(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,
                                  Grounds grounds);
   void SetTwinWithBatchTimesHeads(ValueId after, ValueId before, int64_t heads, Grounds grounds);
@@ -91,9 +91,9 @@ class Correspondence {
   // source.
   void SetStackedJoinedTwin(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,
                             sym::Expr size, Grounds grounds);
-  // Returns what translations and comparisons since the last call rest on, and forgets it.
+  // Returns the grounds of all translations and comparisons since the last call, and clears them.
   Grounds TakeGrounds() const;
-  // Adds to what the current comparison rests on.
+  // Add to the grounds of the current comparison.
   void RestOn(Assumption assumption) const { grounds_.given.Add(std::move(assumption)); }
   void RestOn(const Grounds& grounds) const { grounds_.Add(grounds); }
   void RestOnLemma(const std::string& name) const { grounds_.AddLemma(name); }
@@ -126,7 +126,7 @@ class Correspondence {
   // Simplifies an expression in the source's terms under Fits(). A result other than `e` rests on
   // RestOnFits().
   sym::Expr Fitted(sym::Expr e, const sym::Facts& facts) const;
-  // Adds to what the current comparison rests on that the rows fit into the slots.
+  // Adds to the grounds of the current comparison that the rows fit into the slots.
   void RestOnFits() const;
 
  private:
@@ -214,15 +214,18 @@ class Correspondence {
   absl::flat_hash_map<ValueId, ControlValue> controls_;
   absl::flat_hash_map<ValueId, Past> pasts_;
   absl::flat_hash_map<ValueId, ValueId> twins_;
-  absl::flat_hash_map<ValueId, int64_t> folded_;  // by converted value: N of a folded twin
-  absl::flat_hash_map<ValueId, int64_t> split_;   // by converted value: G of SplitHeads
+  absl::flat_hash_map<ValueId, int64_t>
+      folded_;  // by converted value: N of a twin with batch times heads
+  absl::flat_hash_map<ValueId, int64_t> split_;  // by converted value: G of SplitHeads
   struct Stack {
     int64_t groups = 1;
     sym::Expr tokens = nullptr;
   };
-  absl::flat_hash_map<ValueId, Stack> stacked_;     // by converted value: a stacked twin
-  absl::flat_hash_map<ValueId, sym::Expr> joined_;  // by converted value: D of a joined twin
-  // Converted values whose twin is the same in common; all other twins are the same as a whole.
+  absl::flat_hash_map<ValueId, Stack> stacked_;  // by converted value: a twin with groups as tokens
+  absl::flat_hash_map<ValueId, sym::Expr>
+      joined_;  // by converted value: D of a twin with heads in the last axis
+  // Converted values whose twin is the same as Sameness::kInCommon says; for all others it is
+  // kWhole.
   absl::flat_hash_set<ValueId> in_common_;
   absl::flat_hash_map<ValueId, Grounds> grounds_of_;  // by converted value: what its twin rests on
   std::string tree_;  // the name of the tree mask input; empty for none
@@ -243,7 +246,8 @@ class Correspondence {
   // A condition of the source that few steps satisfy, in words; empty if there is none.
   std::string unmet_;
   mutable std::set<sym::Expr> longest_;  // P + S of the longest sequence, by ReduceMax node
-  // What FitParts() last returned, and the numbers of capacities and longest sequences it was for.
+  // The last result of FitParts(), and the numbers of capacities and of longest sequences at that
+  // time.
   mutable std::vector<sym::Expr> fit_parts_;
   mutable std::pair<size_t, size_t> fit_counted_;
   mutable Grounds grounds_;

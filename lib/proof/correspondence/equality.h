@@ -41,7 +41,7 @@ class Equality {
  private:
   bool Holds(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts);
   // Returns true if both are equal where the rows of all sequences fit into the slots, and adds
-  // that to what the comparison rests on.
+  // that to the grounds of the comparison.
   bool HoldsWhereRowsFit(sym::Expr mine, sym::Expr theirs, sym::Expr known,
                          const sym::Facts& facts);
   bool Equal(sym::Expr mine, sym::Expr theirs, sym::Expr known, const sym::Facts& facts, int depth);

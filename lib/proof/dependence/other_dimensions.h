@@ -1,4 +1,4 @@
-// Finds the axes of inputs whose extents nothing ties to the lengths of sequences.
+// Finds the axes of inputs whose extents do not follow from B, P and S.
 //
 // A converted model with one write index per sequence takes sequences of different lengths, and
 // padding tokens behind the shorter ones; the source runs once for each sequence alone. An input

@@ -27,8 +27,8 @@ struct Place {
   std::vector<Expr> tokens;  // the number of each such token in the step; below 0 in the past
 };
 
-// What a token may not read outside the attentions: later tokens of its step, or the results of
-// attentions for any other token.
+// The values that a token may not read outside the attentions: those of later tokens of its step,
+// or the results of attentions for any other token.
 enum class Barred { kLater, kOthersOfAttention };
 
 class IndependenceReader {

@@ -1,4 +1,4 @@
-// What the axes of a source's values stand for in a step of S new tokens behind P past ones:
+// Finds what the axes of a source's values count in a step of S new tokens behind P past ones:
 // tokens, keys, or tokens together with sequences or with parts of tokens. Internal to lib/proof.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace kvlift {
 
-// What the indices of an axis stand for.
+// The things that the indices of an axis count.
 enum class Along {
   kNoTokens,
   kTokens,              // [S]

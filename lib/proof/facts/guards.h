@@ -1,5 +1,5 @@
-// Reads conditions that hold in every step that a converted model runs, because its operators
-// refuse all other steps.
+// Reads conditions that hold in every step that a converted model runs, because an operator refuses
+// all other steps.
 #pragma once
 
 #include "proof/correspondence/correspondence.h"

@@ -63,7 +63,7 @@ class Nodes {
   // The value's name in its own model, or "nothing" for kNoValue.
   std::string Called(ValueId value) const;
 
-  // The axes that a reduction is over: all of them, or those in `some`.
+  // The axes of a reduction: all of them, or those in `some`.
   struct Axes {
     bool all = false;
     std::set<int64_t> some;  // counted from the front

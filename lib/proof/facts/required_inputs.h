@@ -1,5 +1,5 @@
-// Which facts rest on what the manifest requires of inputs: that all their elements are ones, or
-// zeros.
+// Finds the facts that rest on the manifest's requirements of inputs: that all elements of an input
+// are ones, or zeros.
 #pragma once
 
 #include "absl/container/flat_hash_map.h"
@@ -22,7 +22,7 @@ class RequiredInputs {
 
   const GraphPair& pair_;
   const Graph& graph_;
-  // By input: all values that are computed from it, and the input itself.
+  // All values that are computed from an input, and the input itself, by input.
   absl::flat_hash_map<ValueId, absl::flat_hash_set<ValueId>> behind_;
 };
 

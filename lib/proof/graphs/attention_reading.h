@@ -1,4 +1,4 @@
-// What an attention computes:
+// The formula of an attention, as data:
 //
 //   softmax over the visible keys of softcap(scale * query . key) + bias, times value
 //

@@ -1,5 +1,5 @@
-// What a fact, or the sameness of two values, rests on besides the two graphs. A default Grounds
-// means that it rests on nothing else.
+// The grounds of a fact, or of the sameness of two values, besides the two graphs. A default
+// Grounds means that it rests on nothing else.
 #pragma once
 
 #include <string>

@@ -12,13 +12,13 @@ namespace kvlift {
 // place, with operands broadcast as in ONNX.
 bool IsElementwise(const Graph& graph, NodeId node);
 
-// The elements of one operand that are read for the result's element at i0..i(r-1), r being the
+// The elements of one operand that are read for the result's element at i0..i(r-1), where r is the
 // result's rank.
 struct OperandPlace {
   // The number of the operand.
   int input = 0;
-  // By axis of the operand: its index in terms of i0..i(r-1). An index from i(r) on stands for all
-  // elements along that axis.
+  // The operand's index on each of its axes, in terms of i0..i(r-1). An index from i(r) on stands
+  // for all elements along that axis.
   std::vector<sym::Expr> at;
   // The extents of the indices from i(r) on.
   std::vector<sym::Expr> taken;

@@ -27,8 +27,8 @@ struct LayeredModel {
 };
 
 struct LayerPair {
-  // The same number of layers in both models. Values that are carried from layer to layer have the
-  // same names.
+  // Both have the same number of layers. Values that are carried from layer to layer have the same
+  // names.
   Layers after, before;
 };
 

@@ -37,7 +37,7 @@ struct Hiding {
 // factor of the sum of score and e.
 std::optional<Hiding> HiddenBy(sym::Pool& pool, sym::Expr e, double factor = 1);
 
-// What is added to scores: when it hides the key, and the summands that it adds elsewhere.
+// The summands of a score: the condition under which they hide the key, and their values elsewhere.
 struct MaskAndBias {
   Hiding hiding;
   std::vector<sym::Expr> bias;
@@ -48,8 +48,8 @@ struct MaskAndBias {
 std::optional<MaskAndBias> SplitMask(sym::Forms& forms, sym::Expr e, const sym::Facts& facts,
                                      Grounds* grounds);
 
-// What an Attention-24 hides by its attributes and valid lengths. VisibleIn() returns the predicate
-// over i0..i3.
+// The attributes and valid lengths by which an Attention-24 hides keys. VisibleIn() returns the
+// predicate over i0..i3.
 struct OperatorOrder {
   bool causal = false;
   sym::Expr valid = nullptr;    // n[i0]; null if no valid lengths are given

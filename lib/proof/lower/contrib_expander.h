@@ -106,7 +106,7 @@ class Expander {
   absl::flat_hash_map<std::string, int32_t> types_;
   // The initializers that hold constants of branches.
   absl::flat_hash_map<const onnx::TensorProto*, std::string> lifted_;
-  // By result 0 of the node that reads it, and by whether it holds keys (0) or values (1).
+  // The sliding pasts, by result 0 of their reader and by 0 (keys) or 1 (values).
   absl::flat_hash_map<std::pair<std::string, int>, const SlidingPast*> sliding_at_;
 };
 

@@ -1,6 +1,6 @@
-// Tables of cosines and sines of a GroupQueryAttention that an If chooses between two constants.
-// What the operator reads of them are rows at the positions of its tokens: the rows of one constant
-// or of the other, as the If's condition says.
+// The part of Expander that expands a table of cosines or sines of a GroupQueryAttention that an If
+// chooses from two constants. The operator reads the rows at the positions of its tokens: those of
+// one constant or of the other, as the If's condition says.
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
-// MultiHeadAttention and Attention of com.microsoft, whose queries have as many heads as the keys,
-// in the class behind ExpandContribOps.
+// The part of Expander that expands MultiHeadAttention and Attention of com.microsoft, in which
+// queries and keys have the same number of heads.
 #include <algorithm>
 #include <utility>
 

@@ -1,7 +1,8 @@
-// GroupQueryAttention of com.microsoft with sliding_window_cache. Its pasts are buffers for the
-// newest tokens (SlidingBuffer of contract/manifest.h), which hold at least the last W ones, and a
-// query sees W tokens at most. So the node gives what it gives over pasts of all P rows, and the
-// rows that it puts behind them are the same. Source: the operator text of ONNX Runtime 1.31.
+// The part of Expander that reads GroupQueryAttention of com.microsoft with sliding_window_cache.
+// Its pasts are buffers for the newest tokens (SlidingBuffer of contract/manifest.h), which hold at
+// least the last W ones, and a query sees W tokens at most. So the results of the node, and the
+// rows that it appends, are those over pasts of all P rows. Source: the operator text of ONNX
+// Runtime 1.31.
 #include <memory>
 #include <string>
 #include <vector>

@@ -62,8 +62,8 @@ class AttentionPairs {
   // Returns true if all facts hold.
   bool ProveSame(const std::string& name, ValueId mine, ValueId theirs,
                  const AttentionReading& before, const AttentionReading& after);
-  // Returns what the facts about two attentions rest on, and adds these; `theirs` is the result in
-  // the source. The grounds are doubted if a fact does not hold.
+  // Adds the facts about two attentions, and returns their grounds; `theirs` is the result in the
+  // source. The grounds are doubted if a fact does not hold.
   Grounds AddFacts(const std::string& name, ValueId theirs, const AttentionReading& before,
                    const AttentionReading& after);
   // Sets the twin of a result, `theirs` in the source. Unless the grounds are doubted, the source's
@@ -87,7 +87,7 @@ class AttentionPairs {
   FactList& facts_;
   AttentionFacts attention_facts_;
   ReadAttentions proved_;
-  // By number of heads.
+  // The attentions of the source, by number of heads.
   absl::flat_hash_map<int64_t, std::vector<SourceAttention>> source_attentions_;
 };
 

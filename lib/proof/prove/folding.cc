@@ -140,7 +140,7 @@ class Shortened {
   const Layers& layers_;
   int number_;
   absl::flat_hash_map<ValueId, Slot> inside_, behind_;
-  // By Slot::number: the names of the value that enters layer 0 and of the one that leaves it.
+  // The names of the value that enters layer 0 and of the one that leaves it, by Slot::number.
   std::vector<std::pair<std::string, std::string>> sources_;
   absl::flat_hash_set<std::string> made_, gone_inputs_;
 };

@@ -1,4 +1,4 @@
-// A model that is compared with itself, which needs no reading of its operators.
+// Proves that a model equals itself, without reading its operators.
 #pragma once
 
 #include <optional>

@@ -54,7 +54,7 @@ class AttentionReader {
   // The element that e passes on exactly; null if e is anything else.
   sym::Expr Passed(sym::Expr e) { return BeforeExactCast(forms_, e, r_.extents, &r_.grounds); }
 
-  // What an expression is without its last step.
+  // An expression without its last step.
   struct Peeled {
     sym::Expr element = nullptr;       // null: the step is no multiplication and no exact cast
     std::optional<Multiplication> by;  // absent: the step is a cast
@@ -98,7 +98,7 @@ class AttentionReader {
   sym::Expr WithoutLowest(NodeId n, sym::Expr e);
   bool LeadsToProduct(sym::Expr e, int depth);
 
-  // Reads what is added to the scores: where it hides a key, and its value elsewhere.
+  // Reads a summand of the scores: where it hides a key, and its value elsewhere.
   bool AddBias(sym::Expr e);
   bool ReadFirstProduct(NodeId n, sym::Expr e);
 
