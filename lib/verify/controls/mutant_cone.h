@@ -43,7 +43,7 @@ class ValueRecorder {
                                              const std::vector<std::string>& names);
 
  private:
-  // By name: the value in each step of one record.
+  // A value in each step of one record, by name.
   using Values = std::map<std::string, std::vector<exec::Tensor>>;
   void Run(const Record& record, const std::vector<std::string>& names, Values* values);
 

@@ -70,9 +70,9 @@ class SelfChecks {
 
   // Runs the longest record with the rows of an earlier run in the slots behind the past.
   SelfCheck DirtyBuffer(Runner& converted);
-  // Runs it with large noise in the slots behind the past.
+  // Runs the longest record with large noise in the slots behind the past.
   SelfCheck Garbage(Runner& converted);
-  // Runs it with the caches of the executor in this mode.
+  // Runs the longest record with the caches of the executor in this mode.
   SelfCheck Alias(exec::AliasMode mode, const std::string& name);
   // Runs a record with the sequences of each batch rotated by one.
   SelfCheck Permuted(Runner& source, Runner& converted);

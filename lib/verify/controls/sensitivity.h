@@ -1,5 +1,5 @@
 // Samples whether outputs depend on each new token and on each slot of a cache that holds a token.
-// A comparison says nothing of a value that the outputs do not depend on.
+// A comparison says nothing about a value that the outputs do not depend on.
 #pragma once
 
 #include <optional>

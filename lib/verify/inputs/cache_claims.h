@@ -1,6 +1,6 @@
-// What a relation says about its caches beyond what is fed and compared: whether one holds keys or
-// values, to which layer it belongs, by which operators the source writes it, and how many slots a
-// buffer of symbolic size has.
+// Checks claims of a relation about its caches that running the models does not test: whether a
+// cache holds keys or values, to which layer it belongs, by which operators the source writes it,
+// and how many slots a buffer of symbolic size has.
 #pragma once
 
 #include <string>

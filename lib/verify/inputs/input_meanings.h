@@ -1,7 +1,7 @@
-// What each input of a source model may mean (token ids, positions, a mask, ...), and which of its
-// axes is as long as the batch, the new tokens, the keys or the slots.
+// Lists the possible meanings of each input of a source model (token ids, positions, a mask, ...),
+// and finds which of its axes is as long as the batch, the new tokens, the keys or the slots.
 //
-// This is derived from declared shapes, from the caches of the relation and from the use of the
+// Both are derived from declared shapes, from the caches of the relation and from the use of the
 // value in the graph (input_uses.h); names only break ties. Where several readings remain, all are
 // listed, the likeliest first, and source_probe.h runs the source to choose one.
 #pragma once
@@ -22,7 +22,7 @@ namespace kvlift {
 // The length of an axis: constant, B sequences, S new tokens, T = P+S keys, M slots, P past tokens.
 enum class Extent { kStatic, kBatch, kTokens, kKeys, kSlots, kPast };
 
-// What the first free length (Axis::free_length) is where a step says nothing else.
+// The first free length (Axis::free_length) of a step that gives no other.
 inline constexpr int64_t kFreeLength = 7;
 
 struct Axis {
@@ -92,8 +92,8 @@ struct SourceInterface {
   std::map<std::string, SourceInput> inputs;        // all inputs but caches, by name
   std::map<std::string, std::vector<Axis>> caches;  // the axes of each cache, by input name
   // Caches of floating-point numbers, by input name, that hold fewer numbers than their type has:
-  // those of a narrower type as which the source reads all of them, or those of a quantiser that
-  // rounds the rows of its present.
+  // those of a narrower type to which the source casts all of them, or those of a quantiser that
+  // rounds the rows of the present.
   std::map<std::string, NumberSet> numbers_of_caches;
   // Caches of floating-point numbers, by input name, beside caches of whole numbers of 8 bits. They
   // may be the scales of these, and then rows are as large as those of other caches only if scales

@@ -1,5 +1,5 @@
-// Reads what the inputs of a source may mean: the class behind ReadInterface. Internal to
-// lib/verify/inputs.
+// Finds the possible meanings of the inputs of a source: the class behind ReadInterface. Internal
+// to lib/verify/inputs.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace kvlift::internal {
 
-// Reads caches and the names of sizes first, and then each input with all that it may mean.
+// Reads caches and the names of sizes first, and then each input with all its possible meanings.
 class InputReader {
  public:
   InputReader(const Graph& source, const Graph& after, const Manifest& relation)

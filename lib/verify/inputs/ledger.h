@@ -1,5 +1,5 @@
-// The entries that `verify` adds to the ledger of assumptions (contract/assumptions.h): what the
-// relation claims, and to what the feeds of the source are restricted.
+// Makes the entries that `verify` adds to the ledger of assumptions (contract/assumptions.h):
+// claims of the relation, and restrictions of the source's feeds.
 #pragma once
 
 #include <string>
@@ -20,16 +20,15 @@ Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph&
 // capacity, or linear and circular writes), or empty.
 std::string Contradiction(const Manifest& relation, const Graph& after);
 
-// Returns the inputs of the source of which neither model reads more than the shape, by the
-// source's names.
+// Returns the inputs of which neither model reads more than the shape, by the source's names.
 std::vector<std::string> InputsReadForShapes(const Manifest& relation, const Graph& source,
                                              const Graph& after);
-// Returns to what the inputs of the source were restricted: mask widths and values, positions,
-// flags, finite numbers. free: inputs that were fed any values, or whose values no node reads;
-// these have no entry for values.
+// Returns the restrictions of what the source was fed: mask widths and values, positions, flags,
+// finite numbers. free: inputs that were fed any values, or whose values no node reads; these have
+// no entry for values.
 Assumptions RestrictionsOf(const SourceInterface& interface, const std::vector<std::string>& free);
 
-// Returns an unchecked entry with the source kPlan: the condition says what no plan runs.
+// Returns an unchecked entry with the source kPlan, for a condition that no plan runs.
 Assumption NotRun(AssumptionKind kind, std::string subject, std::string condition);
 
 }  // namespace kvlift

@@ -1,4 +1,4 @@
-// Whether a relation (a manifest) fits the two models that it relates.
+// Checks whether a relation (a manifest) fits the two models that it relates.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Makes the values that the inputs of a source model are fed.
+// Makes the values that are fed to the inputs of a source model.
 //
 // They depend on the seed, the input, the step, the sequence and the token only, so that a sequence
 // gets the same values in a batch and by itself.

@@ -15,7 +15,7 @@
 
 namespace kvlift {
 
-// Which part of the verdict is asked for; by default all of it.
+// The part of the verdict that the caller asks for; by default all of it.
 struct VerifyPart {
   // If set, only the plans are run, and outputs are compared within the bounds that the oracle
   // computes for this model, in which the rounding of cache rows is an error of a known size.

@@ -1,4 +1,5 @@
-// The part of PairVerifier that makes a verdict of what the plans, the checks and the proof gave.
+// The part of PairVerifier that makes a verdict from the results of the plans, the checks and the
+// proof.
 #include <algorithm>
 #include <utility>
 

@@ -1,5 +1,5 @@
-// Finds what the steps of plans have to keep to: the capacity of the caches, and what the source
-// and the relation allow.
+// Finds the limits of the steps of plans: the capacity of the caches, and what the source and the
+// relation allow.
 #pragma once
 
 #include "contract/assumptions.h"
@@ -23,8 +23,8 @@ void LimitByCaches(const Manifest& relation, const Graph& after, Driver* driver,
 void LimitBySource(const Manifest& relation, const Stimulus& stimulus, const SourceFacts& facts,
                    PlanLimits* limits);
 
-// Sets the limits that follow from what a proof says of padding tokens. Returns true if no step has
-// any according to the proof.
+// Sets the limits that follow from what a proof says of padding tokens. Returns true if, by the
+// proof, no step has padding tokens.
 bool LimitByProof(const Assumptions& ledger, PlanLimits* limits);
 
 }  // namespace kvlift

@@ -1,5 +1,5 @@
 // Tells whether two models compute their floating-point numbers by the same operators, so that a
-// difference in their results is no rounding.
+// difference in their results is not due to rounding.
 #pragma once
 
 #include "contract/manifest.h"

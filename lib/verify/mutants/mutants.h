@@ -50,7 +50,7 @@ struct Mutant {
   std::string equivalent_value;
 };
 
-// What was observed of a value while the converted model ran.
+// The observations of one value while the converted model ran.
 struct SeenValue {
   int32_t type = 0;          // a TensorProto::DataType
   exec::Shape shape;         // in the last step

@@ -27,7 +27,8 @@ struct QuantizedRows {
 // Quantises rows [.., D] of floats.
 QuantizedRows QuantizeRows(const exec::View& rows, const RowStorage& storage);
 
-// Returns how far what is read back may be from each element of rows [.., D], in doubles.
+// Returns, for each element of rows [.., D], how far the dequantised element may be from it, in
+// doubles.
 exec::Tensor StorageErrors(const exec::View& rows, const RowStorage& storage);
 
 }  // namespace kvlift

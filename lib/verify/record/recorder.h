@@ -1,4 +1,4 @@
-// Records what plans feed to both models and what they expect of the converted one, so that another
+// Records the feeds of both models and the expected outputs of the converted one, so that another
 // runtime can run the same steps and be judged by the same bounds.
 #pragma once
 
@@ -23,12 +23,12 @@ namespace kvlift {
 struct RecordedRun {
   std::vector<int> sequences;  // numbers of the sequences that ran together
   exec::Feeds feeds;           // without the caches that `rows` names
-  // By input, a cache that is the present of the last run of these sequences; the value is the
-  // number of its rows, from row 0 on, that the past has.
+  // Pasts that the last run of these sequences left as presents, by input: the number of rows of
+  // the present, from row 0 on, that the past has.
   std::map<std::string, int64_t> rows;
 };
 
-// What an output of the converted model has to be.
+// The expected value of an output of the converted model.
 struct RecordedOutput {
   exec::Tensor want, bound;  // bound: doubles of the same shape; NaN: the element is not compared
 };
@@ -81,7 +81,7 @@ class Recorder : public PlanWatcher {
   void AddLarge(const Driver& driver, const Runner& converted, const PlanLimits& limits);
   // Quantises the fed caches as the recorded model, of this relation, stores them, and drops plans
   // in which no output besides caches is compared. The expected value of a quantised cache stays
-  // what is read back from it, in float32.
+  // that of its dequantised rows, in float32.
   void Store(const Manifest& relation);
   // Turns the feeds of the recorded source into those of the source that it was made from.
   // `restore` is called once for each run, with a report whose counterexample holds the feeds, and

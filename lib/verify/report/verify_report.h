@@ -1,4 +1,4 @@
-// What `verify` says of two models: the verdict, and what was proved, run and compared for it.
+// The report of `verify` on two models: the verdict, and what was proved, run and compared for it.
 #pragma once
 
 #include <cstdint>
@@ -75,10 +75,11 @@ struct RoundingReport {
   std::string broken;          // an unchanged node with other bytes, a fault of the executor
 };
 
-// What the oracle computed, and how far it agrees with the executor.
+// The work of the oracle, and how far it agrees with the executor.
 struct OracleReport {
-  int steps = 0, steps_seen = 0;             // steps that it ran, of all steps of both models
-  std::vector<std::string> without_meaning;  // what it does not implement, with the model's name
+  int steps = 0, steps_seen = 0;  // steps that it ran, of all steps of both models
+  std::vector<std::string>
+      without_meaning;             // operators that it does not implement, with the model's name
   std::set<std::string> doubtful;  // outputs that depend on a decision that rounding may change
   // Outputs of wide matrix products: how many columns were computed, and of how many.
   std::map<std::string, std::pair<int64_t, int64_t>> sampled;

@@ -1,4 +1,4 @@
-// Which write indices, lengths and slots the steps that were run reached.
+// Counts the write indices, lengths and slots that the steps that were run reached.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ class Coverage {
   // Returns the lines of the report, as name and value, in order.
   std::vector<std::pair<std::string, std::string>> Lines(const Manifest& relation,
                                                          const CoverageExcuses& excuses) const;
-  // Returns what the steps lack for the verdict "equal"; empty if they suffice. What no excuse
-  // covers is asked for, with two steps with a past and two write indices of every cache.
+  // Returns what the steps lack for the verdict "equal"; empty if they suffice. They need two steps
+  // with a past, two write indices of every cache, and everything for which there is no excuse.
   std::string Missing(const Manifest& relation, const CoverageExcuses& excuses) const;
 
  private:

@@ -11,7 +11,7 @@
 namespace kvlift {
 namespace {
 
-// Where the sequences and the new tokens of a step are in an output; -1: on no axis.
+// The axes of an output that count the sequences and the new tokens of a step; -1: there is none.
 struct OutputAxes {
   int sequences = -1, tokens = -1;
 };

@@ -24,9 +24,9 @@ namespace kvlift {
 
 // The bounds of one step of one model.
 struct OracleStep {
-  // By output, doubles of the output's shape: how far an execution may be from the exact value.
-  // Infinite: nothing is known of the element. An output has no entry if it holds integers, or if
-  // it is in `doubtful`.
+  // How far an execution may be from the exact value, by output: doubles of the output's shape.
+  // Infinite: nothing is known about the element. An output has no entry if it holds integers, or
+  // if it is in `doubtful`.
   exec::Fetches bounds;
   // Outputs that depend on a decision that rounding errors may change (TopK, ArgMax, a comparison,
   // an integer code of a quantiser).
@@ -61,8 +61,9 @@ class ErrorBounds {
 
 class OracleBounds : public ErrorBounds {
  public:
-  // full: a budget of minutes instead of seconds. deviations: how many standard deviations of an
-  // error a gap is taken for. A model that the oracle cannot run has no bounds; report() says why.
+  // full: a budget of minutes instead of seconds. deviations: the number of standard deviations of
+  // an error that a gap counts as. A model that the oracle cannot run has no bounds; report() says
+  // why.
   OracleBounds(const Model& before, const Model& after, bool full,
                double deviations = oracle::kDeviations);
 

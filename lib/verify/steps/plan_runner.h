@@ -55,10 +55,11 @@ class PlanRunner {
   // Why the executor cannot run the converted model (no kernel, no memory), and where the source
   // gives NaN for a number, or why no plan could be judged; empty: neither.
   std::string unsupported, unjudged;
-  // Why the first plan that was not judged was not: rounding may decide it; empty: all were judged.
+  // Why the first plan that was not judged was not: rounding may decide its result; empty: all were
+  // judged.
   std::string undecided;
-  // Where the source runs a step and does not append, though it appended in others; empty: nowhere,
-  // or every fact of the proof holds.
+  // The step that the source runs without appending, though it appends in others; empty: there is
+  // none, or every fact of the proof holds.
   std::string no_append;
   bool free_masks = false, free_positions = false;  // a plan with free masks, or positions, was run
 
@@ -96,7 +97,7 @@ class PlanRunner {
   VerifyReport* report_;
   Pace* pace_;
   const Follower* follower_;
-  std::set<std::string> doubtful_;  // outputs of which the oracle has said so
+  std::set<std::string> doubtful_;  // outputs that the oracle found to depend on rounding
 };
 
 }  // namespace kvlift

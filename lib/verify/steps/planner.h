@@ -81,15 +81,16 @@ class Planner {
   // The last step ends exactly in the last slot.
   void LastSlot();
 
-  // Where the capacity is given: steps of several tokens that end in the last slot, behind a past
-  // and as the first ones.
+  // If the capacity is given, steps of several tokens end in the last slot, behind a past and as
+  // first steps.
   void LastChunk();
 
   // Lengths differ: after a prompt of one length each sequence goes back to an earlier slot and
   // continues from there.
   void Ragged();
 
-  // The same steps with any number of sequences; an extra plan unless it is called "ragged".
+  // Adds the steps of Ragged() with any number of sequences; the plan is an extra one unless its
+  // name is "ragged".
   void RaggedWith(const std::string& name, const std::string& shows, int64_t batch);
 
   // Prompts of different lengths run in one step, with right padding.
@@ -141,12 +142,12 @@ class Planner {
   // A prompt is longer than those of the other plans.
   void LongPrompt();
 
-  // Where not all is proved, a prompt is as long as tables of positions may be, so that a step
+  // Unless all facts are proved, a prompt is as long as tables of positions may be, so that a step
   // reads all of their rows.
   void LongerPrompt();
 
-  // Adds `less` fewer than the rows of each stored table, up to the largest length. Sorts from the
-  // largest on.
+  // Returns `lengths` and, for each stored table, the number of its rows minus `less`, up to the
+  // largest length, in descending order.
   std::vector<int64_t> WithTableRows(std::vector<int64_t> lengths, int64_t less) const;
 
   // A past of hundreds or thousands of tokens, where thresholds in a graph may lie.

@@ -28,11 +28,11 @@ struct Plan {
   std::string skipped;  // why the plan does not apply (then it has no steps); empty: it applies
 };
 
-// Whether a step ends behind the last slot, so that rows wrap around and overwrite the oldest ones.
-// True of every plan with small rings.
+// Returns true if a step ends behind the last slot, so that rows wrap around and overwrite the
+// oldest ones. This holds for every plan with small rings.
 bool WrapsAround(const Plan& plan);
 
-// What the two models and their relation allow. Lengths are in tokens.
+// The steps that the two models and their relation allow. Lengths are in tokens.
 struct PlanLimits {
   int64_t capacity = 16;      // M
   bool free_capacity = true;  // neither a cache (rings apart) nor a mask declares a number of slots

@@ -16,8 +16,8 @@ namespace {
 
 constexpr int64_t kMostProbes = 256;
 
-// What rows are multiplied by to see whether they are read. Values and their scales, which may both
-// be caches, have another product then.
+// The factor of rows in a probe that tests whether they are read. It is not 1 or -1, so that the
+// product of values and scales, which may both be caches, changes too.
 constexpr double kOther = -0.5;
 
 constexpr int64_t kMostSequences = int64_t{1} << 16;

@@ -16,9 +16,8 @@ struct Unmatched {
   // For each type to which one model casts whole numbers more often than the other does, the
   // smallest whole number that the type does not hold, such as 2049 for float16.
   std::vector<int64_t> casts;
-  // The other whole numbers from 3 on with which both models compare, since one may compare
-  // something else than the other, and those that one model chooses by (comparisons, Min, Max,
-  // Clip) more often.
+  // Other whole numbers from 3 on: those with which both models compare, since each may compare
+  // something else, and those that occur more often in comparisons, Min, Max or Clip of one model.
   std::vector<int64_t> compared;
 };
 

@@ -33,7 +33,7 @@ using onnx::TensorProto;
 // The number of numbers that are drawn. Each weight repeats them from an offset of its own.
 constexpr int64_t kNumbers = (1 << 20) + 7;
 
-// What the node that reads an initialiser uses it for.
+// The use of an initialiser by the node that reads it.
 enum class Role { kProduct, kTable, kNorm, kBias, kScale };
 
 struct WeightReader {

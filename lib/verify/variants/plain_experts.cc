@@ -23,7 +23,7 @@ using onnx::TensorProto;
 
 constexpr int64_t kExpertsOpset = 15;  // the first with all operators that are used here
 
-// Where a layer of the experts has its operands; kNone where the operator has no such operand.
+// The positions of the operands of a layer of experts; kNone: the operator has no such operand.
 struct LayerPlaces {
   static constexpr int kNone = -1;
   int weights, scales, bias, zeros;

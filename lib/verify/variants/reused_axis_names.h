@@ -9,12 +9,12 @@ namespace kvlift {
 
 enum class PairSide { kSource, kResult };
 
-// Returns the model itself, or a copy with other names for those axes of inputs that are called
-// like the rows of a past that grows in this model or like the columns of a mask with a column for
-// each row, or that an input calls like another axis of its own and a past like one of its axes.
+// Returns the model itself, or a copy with other names for some axes of inputs: those with the name
+// of the rows of a past that grows in this model, or of the columns of a mask with a column for
+// each row; and those with a name that an input gives two of its axes and that a past has too.
 Model WithPastsApart(const Model& model, const Manifest& relation, PairSide side);
-// Returns the model itself, or a copy with other names for all axes behind the first that an input
-// calls like another input does, or like the rows of a growing past.
+// Returns the model itself, or a copy with other names for all axes behind the first whose name
+// another input declares as well, or is that of the rows of a growing past.
 Model WithAllNamesApart(const Model& model, const Manifest& relation, PairSide side);
 
 }  // namespace kvlift

@@ -1,5 +1,5 @@
-// Where the weights of two models are, and which of them are the same weight. Needed where weights
-// are drawn: a weight has to get the same numbers in both models, whether its file is there or not.
+// Finds where the weights of two models are stored, and which of them are the same weight. A weight
+// that is drawn has to get the same numbers in both models, whether its file is there or not.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct WeightPlace {
   std::string location;  // as the model gives it
   uint64_t offset = 0;
   std::optional<uint64_t> length;  // nullopt: not given
-  // The file and the part of it, as one text that is equal for equal parts of one file, under
-  // whatever path; of a file that is not there: the location and the offset.
+  // A text that is equal for equal parts of one file, whatever its path. For a file that is absent,
+  // it is the location and the offset.
   std::string text;
 };
 // Returns nullopt if the model itself holds the tensor.
