@@ -56,7 +56,7 @@ class Emitter {
     // True: a conjunct of a predicate may be what keeps the indices in other conjuncts within their
     // axes. All of them are evaluated, so indices that may lie outside are clamped.
     bool parts_guard = true;
-    // By source: axes that may have more elements in the new graph than `element` reads. An entry
+    // Axes that may have more elements in the new graph than `element` reads, by source. An entry
     // replaces SourceBinding::wide_axes of that source.
     absl::flat_hash_map<ValueId, std::vector<int>> wide_axes = {};
   };

@@ -1,6 +1,6 @@
-// Extents that end where a table ends, such as the columns min(128, P + S) of a Slice of a stored
-// mask. An operator that combines them with P + S columns runs for P + S <= 128 only, and under
-// such bounds the forms of all other extents become simpler. Internal to lib/sym.
+// Simplifies extents that are clipped to the size of a table, such as the columns min(128, P + S)
+// of a Slice of a stored mask. An operator that combines them with P + S columns runs for P + S <=
+// 128 only, and under such bounds the forms of other extents become simpler. Internal to lib/sym.
 #pragma once
 
 #include <vector>

@@ -90,8 +90,8 @@ class Node {
   uint32_t index_mask_ = 0;
 };
 
-// What is known about indices when an expression is simplified: 0 <= i_k < extents[k]. Lower bounds
-// of dimension symbols belong to the Pool.
+// The bounds of the indices of an expression: 0 <= i_k < extents[k]. Lower bounds of dimension
+// symbols belong to the Pool.
 struct Facts {
   std::vector<Expr> extents;  // By index. Null, and indices beyond the end: only i_k >= 0 is known.
 };

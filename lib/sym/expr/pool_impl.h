@@ -34,11 +34,11 @@ struct Pool::Impl {
   absl::flat_hash_map<size_t, absl::InlinedVector<Expr, 1>> by_hash;
   absl::flat_hash_map<DimSymbol, int64_t> dim_minimum;
   absl::flat_hash_map<DimSymbol, Expr> dim_maximum;
-  // What Pool::ProveNonNegative has answered, by expression and extents of indices, since the
-  // bounds of dimensions were last changed.
+  // The answers of Pool::ProveNonNegative, by expression and extents of indices, since the bounds
+  // of dimensions were last changed.
   absl::flat_hash_map<std::pair<Expr, std::vector<Expr>>, bool> non_negative;
-  // What Pool::Le has answered for e <= 0, likewise. Without it, the cases of nested selects would
-  // be compared again for each case around them.
+  // The answers of Pool::Le for e <= 0, by e and extents of indices. Without them, the cases of
+  // nested selects would be compared again for each case around them.
   absl::flat_hash_map<std::pair<Expr, std::vector<Expr>>, Expr> at_most_zero;
   int64_t overflows = 0;
   int64_t steps = 0;

@@ -1,4 +1,4 @@
-// Bounds of polynomials, and what follows from them: proofs, divisions, comparisons.
+// Bounds of polynomials, and the proofs, divisions and comparisons that follow from them.
 #include <algorithm>
 #include <cmath>
 #include <limits>

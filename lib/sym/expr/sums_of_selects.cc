@@ -1,4 +1,4 @@
-// Sums in which two conditional terms are one: see Pool::Add and Pool::Sub.
+// Merges two conditional terms of a sum into one: see Pool::Add and Pool::Sub.
 #include <algorithm>
 #include <optional>
 

@@ -30,8 +30,8 @@ struct Form {
 struct FormsOptions {
   int64_t max_expr_size = 20000;  // values with larger expressions become opaque
   int64_t max_vector = 64;        // integer vectors up to this length are kept by element
-  // By node: true if the caller proves each assumption about the node's broadcasts, so that more of
-  // them may be made. Nodes beyond the end: false.
+  // One element per node: true if the caller proves each assumption about the node's broadcasts, so
+  // that more of them may be made. Nodes beyond the end count as false.
   std::vector<bool> compared;
 };
 
@@ -75,7 +75,7 @@ struct FormAssumption {
   NodeId node;
   AssumptionReason reason;
   std::string text;  // "attention_mask.shape[1] = P + S (broadcast)"
-  // An index in the condition stands for all its values at the node: "i2 + pos[0] == pos[i2]".
+  // The condition holds for all values of its indices at the node: "i2 + pos[0] == pos[i2]".
   // finite(x) says that x is neither NaN nor infinite, so that 0 * x is 0.
   Expr predicate;
 };
@@ -136,8 +136,8 @@ class Forms {
   // larger ones.
   bool FitsInt64(Expr e, const Facts& facts);
 
-  // Where a host or a graph can read the number of a symbol: the first axis of a graph input, in
-  // file order, that declares exactly this symbol. nullopt if no input declares it.
+  // The axis whose extent is the number of a symbol: the first axis of a graph input, in file
+  // order, that declares exactly this symbol. nullopt if no input declares it.
   struct DimOrigin {
     ValueId input;
     int axis;

@@ -28,7 +28,7 @@ using Indices = absl::Span<const Expr>;
 // known.
 using ElementFn = std::function<Expr(Indices, const Facts&)>;
 
-// What is known about one value of the graph.
+// The form, elements and type of one value of the graph, as far as they are known.
 struct Value {
   Form form;
   // The elements one by one, for a value of rank 1 with a small constant length; absent otherwise.
@@ -93,10 +93,10 @@ class Engine {
   // of `length` >= 0 elements. Returns null if 64 bits may not hold the sum that computes it.
   Expr StridedLength(Expr length, int64_t step);
   // Returns true if a broadcast of the node may treat two extents as equal; neither is the constant
-  // 1. A true result may fix the length of an axis that an input declares, for all later
+  // 1. If it returns true, it may fix the length of an axis that an input declares, for all later
   // broadcasts.
   bool MayBeTakenAsEqual(NodeId node, Expr a, Expr b);
-  // What the assumptions so far (kInside) say about extents.
+  // The bounds of extents that follow from the assumptions so far (kInside).
   ClippedExtents& clipped() { return clipped_; }
   // Returns true if an input of integers or bools declares the axis, and no input of real numbers
   // does.
@@ -124,8 +124,8 @@ class Engine {
   // place of each select by it or by its negation.
   Expr Given(Expr e, Expr condition, bool truth);
   // Applies fn below the selects of xs, see Pool::Lift. Returns null if fn returns null, or if
-  // there are more than 256 combinations of branches. What a condition implies for others is looked
-  // at only if fn returns null without it, for a combination that no index may have.
+  // there are more than 256 combinations of branches. Implications between conditions exclude
+  // combinations that no index has; they are used only if fn returns null without them.
   Expr Lift(std::vector<Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn);
   // Returns true if e is built from integers, integer loads and predicates only.
   bool IsIntegral(Expr e);
@@ -189,9 +189,8 @@ class Engine {
   ClippedExtents clipped_{pool_};
 };
 
-// The view of its node that the function for an operator has. The function sets each output that it
-// can. An output that it does not set becomes opaque with the declared rank, or its rank is
-// unknown.
+// The access of an operator's function to its node. The function sets each output that it can. An
+// output that it does not set becomes opaque with the declared rank, or its rank is unknown.
 class OpContext {
  public:
   OpContext(Engine& engine, NodeId node) : engine_(engine), node_(node) {}

@@ -16,7 +16,7 @@ namespace kvlift::sym {
 // relation compares greater.
 enum class Fidelity {
   kNone,     // another number: wrapped around, saturated, truncated or dropped
-  kReal,     // the same real number, but computed with intermediate roundings
+  kReal,     // the same real number up to intermediate roundings
   kRounded,  // the same number, rounded once to fewer bits; infinite beyond the range of the type
   kExact,    // the same number for every value
 };

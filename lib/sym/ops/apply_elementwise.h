@@ -1,4 +1,4 @@
-// What the readers of elementwise operators share.
+// Helpers that the functions for elementwise operators share.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// The sizes of what an If gives: those that both branches agree on. Elements are opaque.
+// The sizes of an If's outputs: those that both branches have. Elements are opaque.
 #include <memory>
 #include <optional>
 #include <string>

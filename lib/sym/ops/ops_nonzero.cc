@@ -1,4 +1,4 @@
-// NonZero. Its places are known where its operand is true everywhere, or is taken to be.
+// NonZero. Its indices are known if its operand is true everywhere, or is assumed to be.
 #include <algorithm>
 #include <utility>
 #include <vector>

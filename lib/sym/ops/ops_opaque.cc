@@ -1,5 +1,5 @@
-// Real arithmetic: the result has a known shape, and its elements are opaque, except of products
-// that pick rows.
+// Real arithmetic: results have known shapes and opaque elements. Products that pick rows by a
+// one-hot operand have known elements.
 #include "ir/operators/quantizer.h"
 #include "sym/forms/forms_engine.h"
 #include "sym/ops/one_hot.h"

@@ -1,4 +1,5 @@
-// Reductions, CumSum and Einsum. Their elements are known only where they move data, or count.
+// Reductions, CumSum and Einsum. Their elements are known only where they move data or count
+// elements.
 #include <algorithm>
 #include <cmath>
 #include <string>

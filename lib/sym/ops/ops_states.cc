@@ -1,6 +1,6 @@
 // The shapes of operators with a state of fixed size, as hybrid decoders have them beside
-// attention. What they compute is opaque. Source: the texts of ONNX opset 27 and of com.microsoft,
-// ONNX Runtime 1.31.
+// attention. Elements are opaque. Source: the texts of ONNX opset 27 and of com.microsoft, ONNX
+// Runtime 1.31.
 #include <algorithm>
 #include <utility>
 
