@@ -10,8 +10,8 @@ enum class InputAs { kSame, kControl, kCache, kPadToCapacity, kRenamed };
 // How an output of the converted model corresponds to the source (contract/manifest_entries.h).
 enum class OutputAs { kSame, kCache, kRenamed };
 
-// What the host feeds to an input that the source does not have. P is the number of past tokens of
-// a sequence, S the number of new tokens of the step, and T = P + S.
+// The value that the host feeds to an input that the source does not have. P is the number of past
+// tokens of a sequence, S the number of new tokens of the step, and T = P + S.
 enum class ControlValue {
   kPastLength,   // P of each sequence: the write index
   kTotalLength,  // T of each sequence: the valid length
@@ -29,14 +29,14 @@ enum class ControlValue {
 // The number that all elements of an input must be, where the conversion relies on it.
 enum class AllElements { kOnes, kZeros };
 
-// What the source is fed at an input that the converted model does not have, apart from the values
-// of AllElements. P and S are as in ControlValue.
+// The value that the source is fed at an input that the converted model does not have, besides
+// those of AllElements. P and S are as in ControlValue.
 enum class DroppedValue {
   kPositions,    // the positions P..T-1 of the step's tokens
   kWithPast,     // bool: true if P > 0
   kWithoutPast,  // bool: true if P == 0
-  // Where the sequences of a KeyValueCache of OpenPPL's dynamic batching begin and how long they
-  // are (onnxio/model/functional_form.h). The conversion of such a model handles exactly one
+  // The first rows and the lengths of the sequences of a KeyValueCache of OpenPPL's dynamic
+  // batching (onnxio/model/functional_form.h). The conversion of such a model handles exactly one
   // sequence, so that the values are known.
   kStartsOfNewRows,  // [0, S]
   kStartsOfAllRows,  // [0, P + S]
@@ -46,7 +46,7 @@ enum class DroppedValue {
   kNotRead,          // any value, since no node reads the input
 };
 
-// What the rows of a cache are. A cache of scales belongs to a quantised cache of the same rows.
+// The content of a cache's rows. A cache of scales belongs to a quantised cache of the same rows.
 enum class CacheRole { kKey, kValue, kKeyValue, kKeyScale, kValueScale, kKeyValueScale };
 
 // Returns true for the scales of a quantised cache.
@@ -108,7 +108,7 @@ enum class PreconditionStatus {
   kAssumed,  // the host has to see to it
 };
 
-// What was shown about a conversion when it was made.
+// The evidence for a conversion when it was made.
 enum class ShownEquality {
   kProved,    // every fact holds for all shapes
   kTested,    // facts are open, and the plans passed
@@ -123,13 +123,13 @@ enum class ShortSteps {
   kNone,  // padding tokens would change the results for real tokens, or S is 1
 };
 
-// What a companion model does with the rows of caches (maintenance/maintenance.h).
+// The operations of a companion model on the rows of caches (maintenance/maintenance.h).
 enum class CompanionStep {
   kReorder,  // sequences take the rows of others
   kKeep,     // rows are dropped, and the others move up
 };
 
-// Where the positions of new tokens come from after a companion model has dropped rows.
+// The source of the positions of new tokens after a companion model has dropped rows.
 enum class PositionSource {
   // The host gives them. Stored rows keep the positions that they were made with, even if they
   // move.

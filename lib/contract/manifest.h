@@ -133,7 +133,7 @@ struct FrozenDimension {
 // The sizes of a model whose shapes are all static; JSON key "frozen", absent for other models.
 struct FrozenShape {
   int64_t batch = 1, tokens = 1;      // B and S of every step
-  std::vector<FrozenDimension> dims;  // what became a number at the inputs; may be empty
+  std::vector<FrozenDimension> dims;  // dimensions that became numbers at the inputs; may be empty
   ShortSteps short_steps = ShortSteps::kNone;
 };
 
@@ -156,7 +156,7 @@ struct QuantizationSummary {
   // "int8:G" (groups of G), "int8:channel" or "fp8".
   std::string scheme;
   std::optional<int64_t> bytes_before, bytes_after;  // of all caches, per token; absent if unknown
-  // As `verify` measured them; empty if it did not run.
+  // The errors that `verify` measured; empty if it did not run.
   std::vector<Error> errors;
 };
 
@@ -178,7 +178,7 @@ struct Manifest {
   std::vector<Precondition> preconditions;
   std::optional<ShownEquality> equality;  // JSON key "equality"; absent: unknown
   std::vector<ManifestFact> proved;       // JSON key "proved"; may be empty
-  Assumptions assumptions;                // what that rests on; JSON key "assumptions"
+  Assumptions assumptions;                // the assumptions of `equality`; JSON key "assumptions"
   ManifestLimits limits;
   std::optional<FrozenShape> frozen;
   std::optional<ManifestMaintenance> maintenance;

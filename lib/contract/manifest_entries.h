@@ -79,8 +79,8 @@ struct ManifestOutput {
 // An input of the source that the converted model does not have.
 struct DroppedInput {
   std::string name;
-  // What the source is fed there when both models are compared; a string holds words for people,
-  // for values that have no enumerator. JSON key "requires".
+  // The value that the source is fed at this input when both models are compared. A string
+  // describes, for people, a value that has no enumerator. JSON key "requires".
   std::variant<AllElements, DroppedValue, std::string> given;
 };
 

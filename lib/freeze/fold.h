@@ -1,4 +1,4 @@
-// Folds what a model computes from its static shapes into constants.
+// Folds values that a model computes from its static shapes into constants.
 #pragma once
 
 #include "absl/status/statusor.h"

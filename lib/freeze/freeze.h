@@ -18,9 +18,9 @@ struct Frozen {
   std::optional<Finding> refusal;
 };
 
-// Declares the sizes at the inputs, replaces what is computed from shapes alone by constants, and
-// declares the type of every value. Refuses (KV260) if a size is not assigned or does not fit, and
-// (KV261) at a value whose shape depends on data. Fails as Graph::Build.
+// Declares the sizes at the inputs, replaces values that are computed from shapes alone by
+// constants, and declares the type of every value. Refuses (KV260) if a size is not assigned or
+// does not fit, and (KV261) at a value whose shape depends on data. Fails as Graph::Build.
 absl::StatusOr<Frozen> Freeze(const onnx::ModelProto& converted, const Manifest& manifest,
                               const FreezeSizes& sizes);
 

@@ -1,4 +1,4 @@
-// What a user asks of `convert --freeze`, and the sizes of one graph that follow from it.
+// The request of `convert --freeze`, and the sizes of one graph that follow from it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a host has to know to run a converted model step by step, and the source text of loops that
-// do.
+// The facts that a host needs to run a converted model step by step, and the source text of loops
+// that do so.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct LoopCache {
 
 struct LoopInput {
   std::string name;
-  // What the host gives: "tokens" (token ids), "positions" (P + s for token s), "last" (the
-  // position of the last token), "total" (P plus the tokens that are not padding), "new" (the
+  // The value that the host feeds: "tokens" (token ids), "positions" (P + s for token s), "last"
+  // (the position of the last token), "total" (P plus the tokens that are not padding), "new" (the
   // number of those tokens), "order" (the index of each sequence), "has_past" or "no_past" (a
   // flag), "ones", "zeros", "mask" (true, 1 or an added 0 where a key is visible), "hidden" (the
   // opposite), "tree" (the new tokens that each new token sees: those up to itself), or "given"

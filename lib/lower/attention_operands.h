@@ -8,7 +8,7 @@
 
 namespace kvlift::lower {
 
-// What is added to the score of a key that a query does not see.
+// The number that is added to the score of a key that a query does not see.
 inline constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
 enum AttentionInput { kQuery, kKey, kValue, kMask, kPastKey, kPastValue, kNonpad };

@@ -1,4 +1,4 @@
-// Finds what reads the caches of a converted model. Internal to lib/maintenance.
+// Finds the readers of the caches of a converted model. Internal to lib/maintenance.
 #pragma once
 
 #include <optional>

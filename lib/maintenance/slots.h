@@ -1,6 +1,6 @@
-// Finds out whether the number of a slot means anything to a converted model. Rows of a cache may
-// be moved to other slots only if it does not: if positions come from the host, and masks depend on
-// a slot only by what the host feeds for it.
+// Finds out whether the results of a converted model depend on the numbers of slots. Rows of a
+// cache may be moved to other slots only if they do not: positions come from the host, and a mask
+// depends on a slot only by the values that the host feeds for it.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Checks that every converted model must pass before anything is proved of it.
+// Checks that every converted model must pass before anything is proved about it.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace kvlift {
 
-// What one check found.
+// The outcome of one check.
 struct CheckOutcome {
   std::string check;        // "ONNX checker", "shape inference", "lint", "node names"
   absl::Status status;      // OK if the model passed
@@ -44,9 +44,9 @@ absl::Status BlameFor(const Model& source, const Model& result, const absl::Stat
 // and the names of its past and present. The model stays in the conversion.
 void RefuseAll(const Finding& reason, const onnx::ModelProto& source, Conversion* conversion);
 
-// Removes the model and refuses the conversion (KV235) if the number of a slot means anything to
-// the result (maintenance/slots.h). Must be called for conversions with --tree-mask, because tokens
-// of a tree share positions while each has its own slot. Does nothing if there is no model.
+// Removes the model and refuses the conversion (KV235) if its results depend on the numbers of
+// slots (maintenance/slots.h). Must be called for conversions with --tree-mask, because tokens of a
+// tree share positions while each has its own slot. Does nothing if there is no model.
 void RefuseTree(const onnx::ModelProto& source, Conversion* conversion);
 
 }  // namespace kvlift

@@ -55,9 +55,9 @@ struct ProvingOptions {
 
 // How far a conversion runs, and where its steps are written down.
 struct StepRequest {
-  // Ends behind this step without a model, with the status kStopped; absent: all steps run.
+  // Ends after this step without a model, with the status kStopped; absent: all steps run.
   std::optional<Step> stop_after;
-  // The folder for what each step made (pipeline/step_files.h); absent: nothing is written.
+  // The folder for the result of each step (pipeline/step_files.h); absent: nothing is written.
   std::optional<std::string> dump_dir;
 };
 
@@ -74,10 +74,11 @@ struct ProvedConversion {
   std::vector<std::string> dumps;  // the files in StepRequest::dump_dir, in the order of the steps
 };
 
-// Runs all steps. The manifest says what was shown of the model. If the model is not accepted, the
-// status of the conversion is kRefused and every report has a reason. Errors: those of Convert;
-// InvalidArgument with a code if the source breaks a rule; Internal if only the result breaks one;
-// an error with a code of writing (IsWriteError) if a file in the dump folder cannot be written.
+// Runs all steps. The manifest records the evidence for the model (Manifest::equality). If the
+// model is not accepted, the status of the conversion is kRefused and every report has a reason.
+// Errors: those of Convert; InvalidArgument with a code if the source breaks a rule; Internal if
+// only the result breaks one; an error with a code of writing (IsWriteError) if a file in the dump
+// folder cannot be written.
 absl::StatusOr<ProvedConversion> ConvertAndProve(const Model& source, const ConvertOptions& options,
                                                  RuleTable rules, const ProvingOptions& proving,
                                                  const StepRequest& steps = {});

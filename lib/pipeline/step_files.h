@@ -1,5 +1,5 @@
-// Writes what the steps of a conversion made into a folder, one or two files for each step, and
-// turns the last two steps into text (rewrite/convert/describe_steps.h has the others).
+// Writes the results of the steps of a conversion into a folder, one or two files for each step,
+// and turns the last two steps into text (rewrite/convert/describe_steps.h has the others).
 #pragma once
 
 #include <string>

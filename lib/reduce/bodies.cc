@@ -1,4 +1,4 @@
-// Nodes in the bodies of If, Loop and Scan, and branches of If.
+// The reductions of nodes in the bodies of If, Loop and Scan, and of branches of If.
 #include <algorithm>
 #include <map>
 #include <utility>

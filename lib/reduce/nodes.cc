@@ -1,4 +1,4 @@
-// Nodes and outputs: parts of the graphs.
+// The reductions of nodes and outputs.
 #include <algorithm>
 
 #include "reduce/part.h"

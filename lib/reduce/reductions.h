@@ -15,7 +15,7 @@ namespace kvlift {
 class Reduction {
  public:
   virtual ~Reduction() = default;
-  // What the elements are: "nodes".
+  // Returns a word for the elements: "nodes".
   virtual std::string_view name() const = 0;
   // Whether nodes may be added in order to save bytes.
   virtual bool adds_nodes() const { return false; }

@@ -1,4 +1,4 @@
-// What `reduce` makes smaller: a model, or a source and its conversion.
+// The subject that `reduce` makes smaller: a model, or a source and its conversion.
 #pragma once
 
 #include <cstdint>

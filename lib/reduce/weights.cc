@@ -1,4 +1,4 @@
-// Constants and weights.
+// The reductions of constants and weights.
 #include <algorithm>
 #include <optional>
 #include <utility>
