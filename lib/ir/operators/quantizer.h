@@ -32,8 +32,8 @@ struct UniformQuantizer {
 // The numbers that a tensor of a floating-point type holds.
 struct NumberSet {
   int32_t type = 0;  // onnx::TensorProto::DataType
-  std::optional<UniformQuantizer>
-      quantizer;  // of the type's numbers those of this quantiser; absent: all
+  // The tensor holds only numbers of this quantiser; absent: any number of the type.
+  std::optional<UniformQuantizer> quantizer;
 
   // Returns the numbers in words: "float16 numbers".
   std::string Text() const;

@@ -24,7 +24,8 @@ struct TensorSite {
   size_t end = 0;
   std::vector<Field> raw;       // raw_data, each time it occurs
   std::vector<Field> external;  // external_data and data_location
-  // Where raw_data would be inserted, so that fields stay in the order of their numbers.
+  // The position at which raw_data would be inserted, so that fields stay in the order of their
+  // numbers.
   size_t behind_raw = 0;
   bool other_values = false;  // has float_data or another typed field
   bool in_sparse = false;     // values or indices of a sparse tensor

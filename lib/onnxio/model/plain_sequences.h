@@ -12,11 +12,11 @@
 
 namespace kvlift {
 
-// Replaces what reads sequences of the main graph that are made by SequenceConstruct or
-// SequenceEmpty, in the main graph and in bodies: SequenceAt becomes Identity, ConcatFromSequence
-// becomes Concat, SequenceLength becomes Constant, and SequenceMap becomes its body for each
-// tensor. Sequences that nothing reads any more are removed. Where the tensors of a sequence, or a
-// position in it, are not known, nodes stay as they are. The model need not be valid.
+// Replaces the readers, in the main graph and in bodies, of sequences that SequenceConstruct or
+// SequenceEmpty makes in the main graph: SequenceAt becomes Identity, ConcatFromSequence becomes
+// Concat, SequenceLength becomes Constant, and SequenceMap becomes its body for each tensor.
+// Sequences that nothing reads any more are removed. Where the tensors of a sequence, or a position
+// in it, are not known, nodes stay as they are. The model need not be valid.
 void WithoutSequences(onnx::ModelProto* model);
 
 }  // namespace kvlift

@@ -1,4 +1,4 @@
-// Quantisers of whole presents, moved to the rows that a step adds.
+// Moves the quantiser of a whole present to the rows that a step adds.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ struct RoundedRows {
   std::vector<std::pair<std::string, std::string>> replaced;
 };
 
-// Replaces a quantiser (ir/operators/quantizer.h) of a graph output by quantisers of what the
-// output is put together from:
+// Replaces a quantiser (ir/operators/quantizer.h) of a graph output by quantisers of the parts of
+// the output:
 //
 //   DequantizeLinear(QuantizeLinear(Concat(past, new))) =
 //       Concat(DequantizeLinear(QuantizeLinear(past)), DequantizeLinear(QuantizeLinear(new)))
