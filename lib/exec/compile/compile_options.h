@@ -1,5 +1,5 @@
-// What a caller asks of the compilation of a graph (exec/session/program.h), and what was decided
-// for caches.
+// The options of the compilation of a graph (exec/session/program.h), and the decisions about its
+// caches.
 #pragma once
 
 #include <string>

@@ -46,7 +46,7 @@ bool IsRowType(int32_t type) {
          type == TensorProto::BFLOAT16;
 }
 
-// What is known of a value: its element type (0: unknown) and rank (-1: unknown).
+// The element type (0: unknown) and the rank (-1: unknown) of a value.
 struct Known {
   int32_t type = 0;
   int64_t rank = -1;

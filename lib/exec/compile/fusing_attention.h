@@ -17,7 +17,7 @@ struct FusedAttention {
   onnx::NodeProto node;       // replaces the Attention
 };
 
-// What is known of a value: its element type (0 if unknown) and its rank (-1 if unknown).
+// The element type (0 if unknown) and the rank (-1 if unknown) of a value.
 struct KnownValues {
   std::function<int32_t(ValueId)> type;
   std::function<int64_t(ValueId)> rank;

@@ -14,7 +14,7 @@
 
 namespace kvlift::exec {
 
-// What the layout depends on, for one value.
+// The properties of one value on which the layout depends.
 struct Extent {
   int64_t bytes = 0;
   // Byte offset of the value in input 0 of its step, for results of Slice, Split and Transpose that

@@ -53,7 +53,7 @@ struct Wiring {
   int num_operands = 0;
   ByValue<int> operands_of;        // by value: its positions in that array
   ByValue<Consumer> consumers_of;  // by value: the steps that read it and are not late
-  // By value: the last step that reads or makes it; the number of steps for graph outputs.
+  // The last step that reads or makes a value, by value; the number of steps for graph outputs.
   std::vector<int> last_use;
   std::vector<int> step_of;          // by value: the step that makes it, or -1
   std::vector<bool> may_have_pitch;  // by value: all readers accept a pitch

@@ -78,7 +78,7 @@ class Interpreter {
   // Products with constant weights, without `last_`.
   absl::flat_hash_set<const onnx::NodeProto*> products_;
   int64_t work_per_row_ = 0;
-  // By node: the values that no later node reads.
+  // The values that are not read after a node, by node.
   std::vector<std::vector<std::string>> last_read_;
   absl::flat_hash_map<std::string, const onnx::TensorProto*> initializers_;
   // Initializers that have been read: those that are not copied, and small ones.

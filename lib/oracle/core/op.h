@@ -1,5 +1,5 @@
-// How an operator is written for the oracle: one function per operator computes all outputs from
-// all inputs, in plain loops, from the operator's text.
+// The interface of the oracle's operators: one function per operator computes all outputs from all
+// inputs, in plain loops, from the operator's text.
 #pragma once
 
 #include <cstdint>

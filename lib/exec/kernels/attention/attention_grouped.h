@@ -15,7 +15,7 @@
 
 namespace kvlift::exec {
 
-// Which keys a query sees, and what is added to its scores.
+// The keys that a query sees, and the mask that is added to its scores.
 class KeyMask {
  public:
   virtual ~KeyMask() = default;
@@ -45,7 +45,8 @@ struct GroupedHeads {
   Storage y_storage = Storage::kNative;
   HeadLayout y_layout;
   double scale = 1, softcap = 0;
-  // By query head: exp(sink) is added to the sum of the softmax; null: no sink.
+  // The score of the sink, by query head: exp(sink) is added to the sum of the softmax. Null: no
+  // sink.
   const float* sink = nullptr;
   // Must not be null.
   const KeyMask* mask = nullptr;
@@ -62,8 +63,8 @@ constexpr int64_t kFewRows = 16;
 
 void RunFewQueries(const GroupedHeads& heads, int threads);
 void RunManyQueries(const GroupedHeads& heads, int threads);
-// Computes the row of one query and head. Unlike the others it is exact also where values behind
-// masks are infinite or NaN.
+// Computes the row of one query and head. Unlike RunFewQueries and RunManyQueries it is exact also
+// where values of masked keys are infinite or NaN.
 void RunOneRow(const GroupedHeads& heads, int64_t b, int64_t h, int64_t s);
 
 // Writes row (s, h) of q as floats, times the scale, padded with zeros up to `padded` elements.

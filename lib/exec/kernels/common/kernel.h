@@ -1,4 +1,4 @@
-// How an operator is implemented: one OpDef per (domain, operator, since_version), listed in the
+// The definitions of operators: one OpDef per (domain, operator, since_version), listed in the
 // table of its file. The executor calls `shape` for the output types and shapes, provides the
 // memory, then calls `compute`.
 #pragma once
@@ -44,7 +44,7 @@ struct KernelContext {
 
 using KernelFn = absl::Status (*)(KernelContext& context);
 
-// What a pack function gets. Inputs that are not constant are absent.
+// The operands of a pack function. Inputs that are not constant are absent.
 struct PackRequest {
   const onnx::NodeProto& node;
   int64_t opset;

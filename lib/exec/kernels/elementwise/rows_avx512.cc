@@ -1,4 +1,5 @@
-// Compiled with the flags of AVX-512; without compiler support the table is absent.
+// The AVX-512 table. This file is compiled with the flags of that instruction set; where the
+// compiler does not support it, the table is absent.
 #include "exec/kernels/elementwise/rows_impl.h"
 
 namespace kvlift::exec {

@@ -32,9 +32,10 @@ struct FusedHeads {
   int64_t bias_b = 0, bias_h = 0, bias_keys = 0;
   const C* mask = nullptr;  // also added: [B, S or 1, M]; null: no mask
   int64_t mask_b = 0, mask_s = 0;
-  // By batch entry: the position of slot 0 in `bias` and `scores`; null: 0.
+  // The position of slot 0 in `bias` and `scores`, by batch entry; null: 0.
   const int64_t* first = nullptr;
-  // By query head: exp(sink) is added to the sum of the softmax; null: no sink.
+  // The score of the sink, by query head: exp(sink) is added to the sum of the softmax. Null: no
+  // sink.
   const C* sink = nullptr;
   // If not null, gets the scores [B, N, S, scores_keys]: the input of the softmax or, if
   // `probabilities`, its output; 0 where a query sees no key.

@@ -1,4 +1,4 @@
-// What a step of com.microsoft GroupQueryAttention is given: extents, caches and RoPE, checked
+// The plan of one step of com.microsoft GroupQueryAttention: extents, caches and RoPE, checked
 // against the operator's text. Internal to lib/exec/kernels/fused.
 #pragma once
 

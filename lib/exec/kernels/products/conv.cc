@@ -18,7 +18,7 @@ using namespace math;  // NOLINT
 struct ConvPlan {
   int64_t B = 0, groups = 1, channels = 0, filters = 0;
   Shape in, kernel, out;
-  // By spatial dimension; `before`: elements of padding in front.
+  // One number per spatial dimension. `before`: elements of padding in front.
   move::Ints strides, dilations, before;
 };
 
