@@ -36,11 +36,10 @@ struct CommonFlags {
   bool verbose = false;
   std::string color = "auto";
   int threads = 0;
-  LoadOptions load;
-  // Limits and external data.
+  LoadOptions load;  // limits and external data
 };
 
-// What a command has written so far. It decides which document --json ends with.
+// The output of a command so far. It decides which document --json ends with.
 struct Told {
   bool results = false;  // something went to stdout
   // The list "errors" of error.schema.json.

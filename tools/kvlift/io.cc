@@ -1,4 +1,4 @@
-// What all commands print and load: the streams, messages, models and JSON.
+// The input and output that all commands share: streams, messages, models and JSON.
 #include <unistd.h>
 
 #include <algorithm>

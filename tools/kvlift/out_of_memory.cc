@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kLarge = size_t{1} << 20;
 constexpr char kText[] = "out of memory";
 
-// What goes to stdout; empty without --json. Null before ExitWhenMemoryRunsOut.
+// The text that goes to stdout; empty without --json. Null before ExitWhenMemoryRunsOut.
 const std::string* document = nullptr;
 
 void Print(int stream, const char* text, size_t size) {

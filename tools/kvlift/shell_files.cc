@@ -177,7 +177,7 @@ std::string Roff(const std::string& text) {
   return out;
 }
 
-// What the exit codes of cli.h say.
+// Returns the section of the man page about the exit codes of cli.h.
 std::string ExitStatus() {
   constexpr std::pair<const char*, const char*> kCodes[] = {
       {"0", "Done, clean, or equal."},

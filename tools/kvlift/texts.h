@@ -1,4 +1,5 @@
-// What the commands print for people: tables and lines. The last line is made to be searched for.
+// The texts that the commands print for people: tables and lines. The last line is made to be
+// searched for.
 #pragma once
 
 #include <string>

@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<std::string>> PositionInputs(const Graph& model,
   return names;
 }
 
-// What may be done with rows and their positions, or why rows cannot be moved.
+// The operations on rows and positions that are allowed, or why rows cannot be moved.
 struct Policy {
   std::optional<Finding> refusal;
   ManifestMaintenance says;

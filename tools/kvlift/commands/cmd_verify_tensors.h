@@ -1,4 +1,4 @@
-// What inputs and outputs declare, and caches that share a tensor.
+// Reads the declarations of inputs and outputs, and joins caches that share a tensor.
 #pragma once
 
 #include <cstdint>

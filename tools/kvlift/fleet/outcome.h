@@ -1,4 +1,4 @@
-// What the end of a process says about the model that it worked on.
+// Judges a model by the end of the process that worked on it.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace kvlift::cli {
 
-// What a process has printed.
+// The output of a process.
 struct ProcessOutput {
   std::string document;  // stdout
   std::string errors;    // stderr

@@ -18,7 +18,8 @@ namespace kvlift::cli {
 namespace {
 
 constexpr auto kPollInterval = std::chrono::milliseconds(5);
-// What a process that takes too long has to remove its temporary files, before it is killed.
+// The time in which a process that takes too long may remove its temporary files, before it is
+// killed.
 constexpr double kGraceSeconds = 2;
 
 // Opens a file with a descriptor above those of the standard streams, so that none of these is
@@ -63,8 +64,8 @@ Self& TheSelf() {
   return *self;
 }
 
-// What happens in the child, which begins with all signals blocked: the handlers of this process
-// would remove its temporary files. It may call only what is safe between fork and exec.
+// Runs in the child, which begins with all signals blocked: the handlers of this process would
+// remove its temporary files. It may call only what is safe between fork and exec.
 [[noreturn]] void Become(const char* path, char* const* arguments, pid_t parent,
                          const int (&streams)[3], const ProcessLimits& limits,
                          const sigset_t& signals) {

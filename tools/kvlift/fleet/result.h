@@ -1,4 +1,4 @@
-// What became of one model: a line of results.jsonl.
+// The result for one model: a line of results.jsonl.
 #pragma once
 
 #include <cstdint>

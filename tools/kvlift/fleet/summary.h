@@ -1,4 +1,4 @@
-// What `fleet` tells about all results together: tables for terminals, a document, and a page.
+// Summarises all results of `fleet`: tables for terminals, a document, and a page.
 #pragma once
 
 #include <map>

@@ -61,7 +61,7 @@ std::string StemOf(const std::string& model) {
   return stem.empty() ? "model" : stem.string();
 }
 
-// What stands behind the stem in the names of files about one model.
+// Returns the endings behind the stem in the names of files about one model.
 const std::vector<std::string>& Endings() {
   static const std::vector<std::string> endings = [] {
     std::vector<std::string> all = {".onnx", ".kv.json", ".genai.json", ".inference_metadata.yaml"};

@@ -17,7 +17,7 @@ struct FleetTask {
   std::string model, after;
   // Paths of `model` and `after` from the current folder.
   std::string path, after_path;
-  // What the files about this model are called in the folder of results, without an extension:
+  // The name, without an extension, of the files about this model in the folder of results:
   // "llama/model". No two tasks have the same, and no file of a task, nor one about all models, has
   // the name of a folder of another.
   std::string stem;
@@ -32,8 +32,8 @@ struct TaskQuery {
   std::string command;  // "convert", "verify" or "check"
   std::string source;   // a text file, or a folder
   std::string output;   // the folder of results, in which no models are searched
-  // What each model was converted to: path in `output` by name of the model. `verify` pairs a model
-  // that is named alone with its conversion.
+  // The conversion of each model: its path in `output`, by the name of the model. `verify` pairs a
+  // model that is named alone with its conversion.
   std::map<std::string, std::string> converted;
 };
 

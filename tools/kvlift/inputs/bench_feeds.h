@@ -20,9 +20,9 @@ struct BenchCache {
   int64_t batch_axis = 0, axis = 2;
   // The past has `context` tokens; else the buffer has `capacity` slots.
   bool growing = false;
+  int64_t window = 0;  // slots of a ring buffer; 0: not a ring buffer
   // Head count and head size where the input does not declare them, from the attention that reads
   // the cache. An axis of -1 or a size of 0: not known.
-  int64_t window = 0;  // slots of a ring buffer; 0: not a ring buffer
   int64_t heads_axis = -1, heads = 0, size_axis = -1, size = 0;
 };
 

@@ -14,8 +14,9 @@ namespace kvlift::cli {
 
 // Returns InvalidArgument, naming the option, for a word that it does not know.
 absl::StatusOr<ConvertOptions> OptionsOf(const ConvertFlags& flags);
-// The flags of the functions below must have passed OptionsOf.
-// Returns what --freeze asks for; nullopt if it is not given.
+
+// The flags of these functions must have passed OptionsOf. FreezeOf returns nullopt if --freeze is
+// not given.
 std::optional<FreezeRequest> FreezeOf(const ConvertFlags& flags);
 ProvingOptions ProvingOf(const ConvertFlags& flags);
 StepRequest StepsOf(const ConvertFlags& flags);

@@ -16,7 +16,7 @@ enum class ExternalMode { kAuto, kKeep, kCopy };
 // Reads a value of --external. Returns InvalidArgument for another word.
 absl::StatusOr<ExternalMode> ReadExternalMode(const std::string& word);
 
-// Where the result finds its external data, and the files to be written for it.
+// The places of the result's external data, and the files to be written for it.
 struct DataPlacement {
   // New locations of data files, by the name of their source.
   DataLocations locations;

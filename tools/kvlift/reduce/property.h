@@ -1,4 +1,5 @@
-// What `reduce` keeps while it makes models smaller, and whether the end of a process shows it.
+// The property that `reduce` keeps while it makes models smaller, and the test whether the end of a
+// process shows it.
 #pragma once
 
 #include <optional>

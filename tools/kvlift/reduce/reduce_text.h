@@ -1,4 +1,4 @@
-// What `reduce` says of its result: the README beside it, the JSON document, and lines of text.
+// Describes the result of `reduce`: the README beside it, the JSON document, and lines of text.
 #pragma once
 
 #include <string>

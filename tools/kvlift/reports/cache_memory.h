@@ -1,4 +1,4 @@
-// How much memory the caches of a model take.
+// Computes the memory that the caches of a model take.
 #pragma once
 
 #include <cstdint>

@@ -63,7 +63,7 @@ ordered_json AttentionJson(const AttentionReport& a) {
           {"nodes", a.nodes}};
 }
 
-// What was shown about a converted model; null if nothing was.
+// Returns the evidence for a converted model; null if no model was made.
 ordered_json EqualityJson(const ProvedConversion& converted) {
   if (converted.equality == ConversionVerdict::kNothing) return nullptr;
   ordered_json open = ordered_json::array();

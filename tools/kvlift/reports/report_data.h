@@ -1,4 +1,4 @@
-// Collects what the commands know of a conversion into a report.
+// Collects the results of the commands about a conversion in a report.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,8 @@ struct ReportInput {
 
 absl::StatusOr<Report> MakeReport(const ReportInput& input);
 
-// Returns the page, in HTML, about a verdict on two models. command: how it was asked for.
+// Returns the page, in HTML, about a verdict on two models. command: the command line that asked
+// for it.
 absl::StatusOr<std::string> ReportPage(const Model& before, const Model& after,
                                        const Manifest& relation, const VerifyReport& verdict,
                                        std::string command);

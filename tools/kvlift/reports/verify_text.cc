@@ -1,4 +1,4 @@
-// VerifyText of texts.h.
+// Writes the text of a verdict: VerifyText of texts.h.
 #include <algorithm>
 #include <map>
 
