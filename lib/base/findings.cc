@@ -16,9 +16,11 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "A model that is cut off or overwritten cannot be trusted in any part.",
      "Export or download it again."},
     {"KV003", "other-file-type", "the file is of another type",
-     "It is often taken for a model, and is none.", "Follow the message: it says what it is."},
+     "Files of this type are often passed as a model by mistake.",
+     "Follow the message: it says what it is."},
     {"KV004", "data-path", "external data at a path that is not allowed",
-     "Paths stand in the model and are not trusted: they are relative and lead to no other folder.",
+     "Paths come from the model and are not trusted: they must be relative and stay below the "
+     "folder of the model.",
      "Move the data beside the model and name it by a relative path."},
     {"KV005", "data-link", "external data behind a link, or in something that is no regular file",
      "A link can lead to any file of this machine, and its content into the result.",
@@ -32,61 +34,63 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "they run.",
      "Correct or rename the functions."},
     {"KV008", "file-shrank", "a file became shorter while it was read",
-     "Models are read in place; someone wrote the file meanwhile.",
+     "Models are read in place, and another process wrote the file meanwhile.",
      "Run again when nobody writes the file."},
     {"KV009", "unknown-fields", "the file has fields that this version of ONNX does not know",
-     "They are kept as they are, and nobody here knows what they mean.",
-     "Check which tool wrote them."},
+     "They are kept as they are, and their meaning is not known.", "Check which tool wrote them."},
     {"KV010", "file-limit", "the file is larger than allowed", "protobuf cannot read 2 GiB.",
      "Keep weights in external data; --max-file-bytes lowers the limit."},
     {"KV011", "node-limit", "more nodes than allowed, counted as if all functions were inlined",
-     "Memory and time grow with them.", "Raise --max-nodes if the model is meant to be so large."},
+     "Memory and time grow with the number of nodes.",
+     "Raise --max-nodes if the model is meant to be so large."},
     {"KV012", "attribute-limit", "a node has more attributes than allowed",
      "No operator has that many.", "Raise --max-attributes."},
-    {"KV013", "function-limit", "more functions than allowed", "Memory and time grow with them.",
-     "Raise --max-functions."},
+    {"KV013", "function-limit", "more functions than allowed",
+     "Memory and time grow with the number of functions.", "Raise --max-functions."},
     {"KV014", "call-limit", "functions call one another too deeply",
-     "Each level is inlined by another pass.", "Raise --max-call-depth."},
+     "Each level of calls is inlined by a pass of its own.", "Raise --max-call-depth."},
     {"KV015", "subgraph-limit", "bodies of If, Loop or Scan are nested too deeply",
      "ONNX and runtimes read them level by level on the stack.",
-     "Nothing raises it above 30, where ONNX Runtime ends, too."},
+     "The limit cannot be raised above 30, which is ONNX Runtime's limit as well."},
     {"KV016", "rank-limit", "a tensor or type has more dimensions than allowed",
-     "Shapes are held for every value.", "Raise --max-rank."},
-    {"KV017", "name-limit", "a name is longer than allowed", "Names are held and printed.",
-     "Raise --max-name-bytes."},
+     "The shape of every value is kept in memory.", "Raise --max-rank."},
+    {"KV017", "name-limit", "a name is longer than allowed",
+     "Names are kept in memory and printed.", "Raise --max-name-bytes."},
     {"KV018", "memory-limit", "the model without its weights takes more memory than allowed",
      "A small file can describe a huge number of empty parts.", "Raise --max-parsed-bytes."},
     {"KV019", "data-file-limit", "more files of external data than allowed",
-     "Each is mapped on its own.", "Raise --max-data-files, or export with one file."},
+     "Each file is mapped separately.", "Raise --max-data-files, or export with one file."},
     {"KV020", "element-limit", "a computed value has more elements than allowed",
-     "Sizes can come from what a model computes; a few bytes ask for any amount of memory.",
+     "Sizes can depend on values that a model computes, so a small model can ask for any amount "
+     "of memory.",
      "Raise --max-elements if the model is meant to be so large."},
     {"KV021", "run-memory-limit", "the values of a running model take more memory than allowed",
-     "Sizes can come from what a model computes; weights are not counted.",
+     "Sizes can depend on values that a model computes. Weights are not counted.",
      "Raise --max-run-bytes, or run with a smaller capacity or batch."},
     {"KV022", "time-limit", "one step of a model takes longer than allowed",
-     "A loop can be without end.", "Raise --max-step-seconds."},
+     "A loop may never end.", "Raise --max-step-seconds."},
     {"KV023", "operator-set",
      "the model imports no version of the default domain, or two versions of a domain",
      "What an operator computes depends on the version of its domain that the model imports.",
      "Import each domain once, and the default domain (\"\", or \"ai.onnx\") in any case."},
-    {"KV024", "value-names", "a name of the graph is defined twice, by nobody, or is missing",
-     "Which value is meant cannot be told.", "Correct the names; exporters number them."},
+    {"KV024", "value-names", "a name of the graph is defined twice, not defined, or missing",
+     "It is not clear which value is meant.", "Correct the names; exporters number them."},
     {"KV025", "cycle", "a node depends on its own output", "Nothing can compute it.",
      "Correct the wiring."},
     {"KV026", "operands", "a node has fewer or more operands than its operator, or lacks one",
      "The operator is not defined for it.", "Correct the node, or the opset import."},
     {"KV027", "analysis-limit",
      "reading the graph's indices and shapes takes more steps than allowed",
-     "A few slices and transposes, one behind the other, describe any number of cases.",
-     "Raise --max-analysis-steps if the model is meant to be so."},
+     "A short chain of slices and transposes can stand for a very large number of cases.",
+     "Raise --max-analysis-steps if the model needs that many."},
     {"KV028", "operator-set-unknown", "the model imports an operator set that is not known yet",
-     "What its operators mean is written in a later version of ONNX.",
+     "Its operators are defined by a later version of ONNX.",
      "Use a later kvlift, or convert the model to a known operator set."},
     {"KV029", "data-size", "a tensor does not hold the bytes that its type and shape need",
-     "What its elements are cannot be told.", "Write the model again from its source."},
-    {"KV030", "data-absent", "files of external data are not there, and were not looked at",
-     "A model can be judged by its graph alone; what depends on the numbers of its weights cannot.",
+     "Its elements cannot be read.", "Write the model again from its source."},
+    {"KV030", "data-absent", "files of external data are absent and were not read",
+     "A model can be judged by its graph alone; what depends on the numbers of its weights "
+     "cannot.",
      "Put the files beside the model; verify --weights random judges without them."},
     {"KV031", "declared-sizes",
      "sizes that the model declares of its inputs and outputs contradict what its operators give",
@@ -119,8 +123,7 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Attention does not broadcast the batch.", "Check the first dimension."},
     {"KV114", "attention-rank", "an operand has the wrong rank, or head counts do not fit it",
      "A 3-D operand can only be split into heads by q_num_heads and kv_num_heads; a 4-D operand "
-     "has "
-     "its heads, and runtimes refuse other counts.",
+     "has its heads, and runtimes refuse other counts.",
      "Set the attributes, or use 4-D operands."},
     {"KV115", "nonpad-form", "nonpad_kv_seqlen has the wrong type or length",
      "It holds one int64 length per sequence.", "Check what feeds it."},
@@ -145,7 +148,7 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV123", "scatter-mode", "the mode of a TensorScatter is unknown",
      "ONNX's checker lets it pass, runtimes do not.", "Use linear or circular."},
     {"KV124", "update-form", "the update does not fit the cache",
-     "All axes but the sequence must agree, and the type.", "Check the update."},
+     "The types, and all axes but that of the sequence, must agree.", "Check the update."},
     {"KV125", "constant-index-outside", "a constant write index leaves the buffer",
      "Such a write is an error, or lost.", "Check the constant."},
     {"KV126", "past-updated-twice", "one past is updated by two TensorScatters",
@@ -163,8 +166,7 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "The target plans its memory when it builds the engine.", "Convert with --max-seq-len."},
     {"KV134", "target-alias", "something stands between a cache and the model's interface",
      "Only a cache that goes from an input into TensorScatter and from there to an output is "
-     "updated "
-     "in place.",
+     "updated in place.",
      "Convert the source with this --target, or take out the nodes between."},
     {"KV135", "target-mode", "a cache wraps around", "The target writes rows one behind the other.",
      "Export with a linear cache."},
@@ -200,9 +202,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "The past moves with every step, so no write index exists.",
      "Append the new tokens behind the past."},
     {"KV204", "slots-not-read", "a cache of fixed capacity is not written at consecutive slots",
-     "TensorScatter writes the rows of a sequence one behind the other, from one index on; where "
-     "the "
-     "graph writes could not be read as that.",
+     "TensorScatter writes the rows of a sequence to consecutive slots, from one index on; the "
+     "slots that the graph writes are not recognised as such.",
      "Look at the expression of the present with `explain MODEL --node NAME`."},
     {"KV205", "shifting-buffer", "the buffer shifts with every step",
      "Valid rows sit at the end of the buffer and move; a linear TensorScatter leaves rows where "
@@ -212,14 +213,16 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "The cache never appears as a tensor that is updated in the graph.",
      "Export with standard operators, or keep the operator and let its runtime share the buffer."},
     {"KV207", "cache-in-branch", "the cache is updated inside a branch or loop body",
-     "Nothing tells when which branch is taken, or the body is run many times.",
+     "It is not known which branch a step takes, or how often it runs the body.",
      "Export the decoder with past on its own, without merging."},
     {"KV208", "fixed-chunk", "a step writes a fixed number of rows, more than one",
-     "A prompt is seldom a multiple of it, and a step of one token would write pads behind it.",
+     "A prompt is seldom a multiple of that number, and a step of one token would write padding "
+     "tokens behind it.",
      "Export with a symbolic number of tokens, or with one; --step-length fixed converts graphs "
      "whose host feeds whole steps only."},
     {"KV209", "rows-per-token", "a step writes more or fewer rows than it has tokens",
-     "A host counts tokens; the write index would not follow.", "Check what is appended."},
+     "A host counts tokens, so the write index would not match the rows.",
+     "Check what is appended."},
     {"KV210", "attention-shape", "an attention has a form that Attention-24 cannot take over",
      "Attention-24 takes queries [B, N, S, D] and scores in the order batch, head, query, key.",
      "Look at the node named; a Reshape or Transpose in front of it often explains the refusal."},
@@ -246,10 +249,11 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Caches have a batch, a sequence and a head size, and at most three more axes.",
      "Export with one tensor for keys and one for values per layer."},
     {"KV218", "sees-later-tokens", "a query sees tokens behind it",
-     "In a batch of prompts of different lengths it would see the pads behind the shorter ones.",
-     "Export with a causal mask, with a padding mask as input, or with one token per step. If no "
-     "step ever holds padding tokens, convert with --padding none."},
-    {"KV219", "no-source-for-length", "nothing tells the past's length without a new input",
+     "In a batch of prompts of different lengths it would see the padding tokens behind the "
+     "shorter ones.",
+     "Export with a causal mask, with a padding mask as input, or with one token per step. If "
+     "no step ever holds padding tokens, convert with --padding none."},
+    {"KV219", "no-source-for-length", "the past's length is not known without a new input",
      "A derived control needs an input that is as long as past and new tokens together.",
      "Use --control input."},
     {"KV220", "present-without-past", "an output looks like a present, but has no past",
@@ -271,7 +275,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "The branch with a past takes over alone only where it is proved to be the other one on an "
      "empty past.",
      "Export the decoder with past on its own, without merging."},
-    {"KV226", "other-state", "a state that is handed on, but is no cache of keys or values",
+    {"KV226", "other-state",
+     "a state that is passed from step to step, but is not a cache of keys or values",
      "Convolutions and recurrences carry states of a fixed shape, and caches of cross-attention "
      "hold keys and values of other tokens than the queries.",
      "Nothing to do: it stays as it is."},
@@ -296,17 +301,18 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV233", "ring-not-moved", "the cache is a ring",
      "Slots are positions modulo the capacity: a row that is moved is overwritten at another time.",
      "Convert with --mode linear, or use --only beam."},
-    {"KV234", "slots-not-traced", "what the number of a slot means cannot be told",
+    {"KV234", "slots-not-traced", "it is not known what the number of a slot means",
      "Rows are moved only where nothing but attention up to the valid length reads the caches.",
      "Convert the whole model; caches in front of decomposed attentions stay as they are."},
     {"KV235", "no-tree", "the mask of a tree of new tokens cannot be computed",
      "Tokens of one depth have one position but slots of their own: positions must come from the "
      "host, masks must not count slots, and every attention must take the mask.",
      "Export with positions as a graph input, or leave out --tree-mask."},
-    {"KV236", "states-take-pads", "something takes in every token of a step, padding tokens, too",
-     "States of convolutions and recurrences have no rows that could be overwritten, and what is "
-     "computed from all tokens of a step, such as the range of a quantisation, depends on padding "
-     "tokens. Caches may differ in length all the same.",
+    {"KV236", "states-take-pads",
+     "something takes in every token of a step, padding tokens included",
+     "States of convolutions and recurrences have no rows that could be overwritten, and what "
+     "is computed from all tokens of a step, such as the range of a quantisation, depends on "
+     "padding tokens. Caches may differ in length all the same.",
      "Feed prompts of equal length together, or one by one."},
     {"KV237", "packed-layers", "layers do not fit into the tensor that packs their caches",
      "Each layer's node of a KeyValueCache has its own part of one tensor: a part that is written "
@@ -319,26 +325,26 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Rows are kept as they are, or as int8 with scales of their own type, float32 or float16.",
      "Export with quant_bit 0, or 8 with rows and scales of one type."},
     {"KV240", "fused-form", "an operator with past and present has a form that is not lowered",
-     "It is replaced by standard operators where it says the same as they do.",
+     "Such an operator is replaced by standard operators where these compute the same.",
      "Export with standard operators, or without the input or attribute named."},
     {"KV241", "group-does-not-divide", "the group of scales does not divide a head",
-     "Each scale belongs to as many elements of one head.", "Use a group that divides the head."},
+     "Each scale belongs to the same number of elements, all of them of one head.",
+     "Use a group that divides the head."},
     {"KV242", "quantized-layout", "the cache's last axis is not the elements of a head",
      "Values are quantised in blocks along the last axis.", "Use --layout bnsd."},
     {"KV243", "quantized-type", "the cache does not hold floating-point numbers to quantise",
-     "What is stored in few bits already, or as integers, is left as it is.",
+     "Caches that are quantised already, or that hold integers, stay as they are.",
      "Leave out --quantize-cache."},
-    {"KV244", "quantized-access", "something else than attention stands at the cache",
-     "A past is read by its TensorScatter alone, and the present is not read inside a branch: who "
-     "else reads them would read values without their scales.",
+    {"KV244", "quantized-access", "something besides attention reads the cache",
+     "Only its TensorScatter may read a past, and no branch may read the present: another "
+     "reader would read values without their scales.",
      "Convert without --quantize-cache."},
-    {"KV245", "quantized-target", "the target's hosts know no scales",
+    {"KV245", "quantized-target", "the target's hosts do not pass scales",
      "Each cache becomes two, values and scales, and the host has to keep both.",
      "Use --target spec or ort."},
     {"KV246", "packed-tensor", "the caches cannot be kept in one tensor",
      "--cache-tensors packed lays the parts of a source's packed tensor one behind the other on "
-     "the "
-     "sequence axis, for hosts that feed it as one tensor.",
+     "the sequence axis, for hosts that feed it as one tensor.",
      "Use --cache-tensors per-layer, which gives each layer's keys and values a cache."},
     {"KV248", "rounding-shows", "a rounding would show in what the model returns",
      "The Attention operator rounds its scores elsewhere than the source's operators do. A result "
@@ -349,35 +355,32 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Convert before the model is quantised or rounded, or take such differences with --rounding "
      "free."},
     {"KV249", "joined-sequences", "the tokens of several sequences are on one axis of the cache",
-     "TensorScatter and Attention have an axis of sequences, each with slots of its own; an "
-     "operator "
-     "of dynamic batching has one axis for all, and places or pages in it that the host deals out.",
+     "TensorScatter and Attention have an axis of sequences, each with slots of its own. An "
+     "operator of dynamic batching has one axis for all sequences, on which the host assigns "
+     "places or pages.",
      "Export for one sequence, from slot 0 on, or with the operator that keeps sequences apart."},
     {"KV250", "ring-too-small", "the ring has no slot for a new token beside its window",
      "A step reads the rows of the window and its own: a ring of C slots takes C - W new tokens.",
      "Give --window circular more slots, or none: then the host chooses."},
-    {"KV251", "pads-change-rows", "padding tokens may change what real tokens give",
-     "The range of a dynamic quantisation, or a reduction, is taken over all tokens of a step: a "
-     "prompt that is padded to the length of another then gives other numbers than alone, and no "
-     "mask tells its pads apart.",
-     "Promise with --padding none that no step holds padding tokens, or convert before quantising, "
-     "or quantise the weights only."},
+    {"KV251", "pads-change-rows", "padding tokens may change the results of real tokens",
+     "The range of a dynamic quantisation, or a reduction, is taken over all tokens of a step: "
+     "a prompt that is padded to the length of another then gives other numbers than alone, and "
+     "no mask separates its padding tokens.",
+     "Promise with --padding none that no step holds padding tokens, or convert before "
+     "quantising, or quantise the weights only."},
     {"KV252", "capacities-differ",
      "growing caches stand beside buffers with room for another number of tokens",
      "One capacity stands for all caches that hosts allocate.",
      "Export all caches with one size, or give --max-seq-len as that of the buffers."},
     {"KV253", "not-lowered", "the operators of opset 24 are not lowered as asked",
      "An operator has a form for which no older nodes are known, or a node that stays needs a "
-     "newer "
-     "opset; a model that is only nearly right is not written.",
+     "newer opset; a model that is only nearly right is not written.",
      "Give another --to or --opset, or change the node."},
     {"KV254", "caches-not-described",
      "inference_metadata.yaml cannot describe the caches of the model",
-     "The file names one input for the write index, one for the valid length, and for each layer "
-     "an "
-     "input "
-     "and an output for keys and for values. A host that is told less, or wrong, writes into the "
-     "wrong buffers.",
+     "The file names one input for the write index, one for the valid length, and for each "
+     "layer an input and an output for keys and for values. With a missing or wrong entry, a "
+     "host writes into the wrong buffers.",
      "Follow the message. Of a source whose caches grow, `convert --target genai-static "
      "--max-seq-len N` makes a model that can be described."},
     {"KV260", "size-not-frozen", "--freeze does not give every input a static shape that fits",
@@ -386,32 +389,35 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Assign each dimension that the reason names: batch=N, tokens=N, NAME=N or "
      "INPUT.shape[AXIS]=N; give the capacity with --max-seq-len."},
     {"KV261", "shape-from-data", "a shape depends on data, so that it cannot be frozen",
-     "A node gives a result whose size only running it tells, such as the rows of a cache that are "
-     "valid.",
+     "A node has a result whose size is known only when the node has run, such as the valid "
+     "rows of a cache.",
      "Convert without --freeze, or export without the node."},
     // KV3xx: preconditions.
     {"KV301", "write-inside-capacity", "the write must stay inside the buffer",
-     "TensorScatter refuses, or worse, a write behind the capacity.",
+     "A write behind the capacity is refused or, in a runtime that does not check it, lands "
+     "elsewhere.",
      "Check the length before each step."},
     {"KV302", "finite-unused-slots", "unused slots of a cache must hold finite numbers",
      "Some runtimes multiply masked values by zero, and zero times NaN is NaN.",
      "Fill new caches with zeros."},
-    {"KV303", "fully-masked-rows", "rows of pad queries may differ",
+    {"KV303", "fully-masked-rows", "rows of padding tokens may differ",
      "A query that sees no key gives 0 in Attention-24, and an average or NaN in the source.",
-     "Ignore the outputs of pad tokens, as hosts do."},
+     "Ignore the outputs of padding tokens, as hosts do."},
     {"KV304", "equal-cache-lengths", "all caches of a step hold the same number of tokens",
      "One write index serves all layers.", "Feed caches of the same step."},
     {"KV305", "padding-dropped", "the padding mask was dropped",
-     "With --padding none nothing tells pads from tokens.", "Feed sequences without pads only."},
+     "With --padding none nothing separates padding tokens from real ones.",
+     "Feed only sequences without padding tokens."},
     {"KV306", "uniform-lengths", "all sequences of a batch share one length",
      "Something in the graph takes one position for the whole batch.",
      "Batch sequences of equal length, or give positions as a graph input."},
     {"KV307", "positions-count-up", "positions that the host feeds must be consecutive",
-     "The source writes row by row where it is told; one write index stands for the first of them.",
+     "The source writes each row at its own position; the one write index is the position of "
+     "the first.",
      "Feed positions P, P+1, ..., as decoding does."},
-    {"KV308", "one-sequence", "inputs that tell sequences apart must tell of one",
-     "The source may have several sequences on one axis; the converted model has one, and computes "
-     "where it begins and ends.",
+    {"KV308", "one-sequence", "inputs that separate sequences must describe a single one",
+     "The source may have several sequences on one axis; the converted model has one, and "
+     "computes where it begins and ends.",
      "Feed one sequence at a time, each to caches of its own."},
     {"KV309", "sizes-fit-tables", "sizes must lie inside of the tables that the source cuts",
      "The source cuts a table of fixed length by the number of tokens; beyond its end Slice gives "
@@ -424,8 +430,8 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "and read the results of real tokens only."},
     {"KV311", "cache-numbers-of-fewer-bits", "a cache must hold numbers of a narrower type",
      "The source casts the past before it reads it, and the present back to the declared type: "
-     "each "
-     "step rounds the rows that it is given, and the converted model leaves them as they are.",
+     "each step rounds the rows that it is given, and the converted model leaves them as they "
+     "are.",
      "Begin with an empty cache or with zeros, and hand on what the model returned."},
     {"KV320", "one-new-token-with-past", "a step with a past has one new token",
      "The source's branch for such steps was traced with one token and sees no causal order in "
@@ -451,10 +457,11 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV407", "control-not-detected", "a wrong variant of the model passed",
      "A check that lets a known error pass proves nothing.",
      "See the mutant named; a larger --plan may detect it."},
-    {"KV408", "outputs-insensitive", "outputs hardly tell what a slot or a token holds",
-     "Where a wrong value moves no output by more than rounding does, equal outputs prove nothing.",
+    {"KV408", "outputs-insensitive", "outputs hardly depend on what a slot or a token holds",
+     "Where a wrong value moves no output by more than rounding does, equal outputs prove "
+     "nothing.",
      "See the slot or token named; with weights of a usual size the change shows."},
-    {"KV409", "fact-refuted", "the graphs differ where no plan looks",
+    {"KV409", "fact-refuted", "a fact of the proof is refuted: the graphs differ",
      "Something that has to be the same in both models, such as weights or a constant, is not. "
      "Unless later nodes ignore it for all feeds, there are feeds that tell the models apart, "
      "whether a plan has them or not.",
@@ -462,22 +469,20 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
     {"KV410", "not-proved", "every plan passed, and not everything is proved",
      "Plans run some sizes and some feeds; what the proof leaves open may differ for others.",
      "See the open fact, and the sizes that were run; `--accept tested` takes that for equal."},
-    {"KV411", "claim-contradicted", "the relation says what the converted model denies",
-     "What the relation says of capacity and order of writes is read from the graph as well.",
+    {"KV411", "claim-contradicted", "the relation contradicts the converted model",
+     "The capacity and the order of writes that the relation states are compared with the graph.",
      "Give the manifest that belongs to the model."},
     {"KV412", "other-source", "the manifest is of another source",
-     "Its digest is not that of the source's file: what the manifest says was found out about "
-     "another model.",
+     "Its digest is not that of the source's file, so its statements are about another model.",
      "Verify against the file that was converted, or convert this one."},
     {"KV413", "half-types-differ", "the models agree in float32 and not in their own types",
-     "Their structure is proved to be the same, and equal where float16 or bfloat16 are computed "
-     "in "
-     "float32. In their own types an output differs by more than the source's own rounding error "
-     "explains.",
+     "Their structure is proved to be the same, and equal where float16 or bfloat16 are "
+     "computed in float32. In their own types an output differs by more than the source's own "
+     "rounding error explains.",
      "Look at the output named: numbers may leave the range of the type in one model only."},
     {"KV420", "oracle-disagrees", "the executor gives other numbers than the oracle",
-     "Two independent implementations of a model's operators do not agree, beyond what rounding "
-     "explains: what the executor says of the models proves nothing.",
+     "Two independent implementations of a model's operators differ by more than rounding "
+     "explains, so the executor's results prove nothing.",
      "Report the model, the output and the step named."},
     {"KV421", "unchanged-part-differs", "a node that both models share gives other bits",
      "In the canonical order of sums, equal nodes give equal bits from equal operands; an executor "
@@ -490,26 +495,25 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Copies, updates in place, a past that is unreadable once written, and rows that are NaN "
      "behind the valid ones must give the same.",
      "See the mode and the step named: a row is read that holds no token, or too late."},
-    {"KV432", "quantisation-not-read", "how a cache is quantised cannot be told",
-     "Values are what QuantizeLinear gives of the rows that are written, and are read by "
-     "DequantizeLinear alone; else nothing says what they stand for.",
+    {"KV432", "quantisation-not-read", "the quantisation of a cache is not recognised",
+     "Values must be the result of QuantizeLinear on the rows that are written, and only "
+     "DequantizeLinear may read them; otherwise their meaning is not known.",
      "Give the manifest that belongs to the model, or quantise as `convert --quantize-cache` "
      "does."},
     {"KV433", "beyond-quantisation", "outputs differ by more than quantised rows explain",
-     "Each row is off by half a step of its scale; what that may make of an output is computed "
-     "beside it.",
+     "Each row is off by at most half a step of its scale; the bound that follows for an output "
+     "is computed beside it.",
      "See the plan, step and element named."},
     {"KV434", "quantisation-unbounded",
-     "no bound is known of what quantised rows make of an output",
+     "no bound is known for the effect of quantised rows on an output",
      "It holds integers, or is too much work for the oracle.",
      "Use --plan full, which lets the oracle work longer."},
     {"KV435", "stored-otherwise", "values or scales are not what the definition gives",
-     "Bits of a cache, or what is read of them, differ from max |x| / 127 per group, rounded to "
-     "the nearest.",
+     "Bits of a cache, or the rows that are read from it, differ from max |x| / 127 per group, "
+     "rounded to the nearest.",
      "See the plan, step and element named."},
-    {"KV436", "not-shown", "less is shown of the conversion than --accept asks for",
-     "Facts of the proof are open: nothing is known against them, and nothing shows them for all "
-     "shapes.",
+    {"KV436", "not-shown", "less is proved or tested than --accept asks for",
+     "Facts of the proof are open: they are neither refuted nor shown for all shapes.",
      "Accept what the plans test (--accept tested), or nothing (--accept unproved)."},
     // KV5xx: writing.
     {"KV501", "unwritable", "an output cannot be written", "Nothing was written or replaced.",
