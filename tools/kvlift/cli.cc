@@ -136,7 +136,7 @@ struct Program {
         Command("inspect", "Find caches and attention; writes nothing", &inspect, &RunInspect);
     c->add_option("model", inspect.models, "Models (.onnx, .onnxtxt, - for stdin)")->required();
     c->add_flag("--details", inspect.details, "Also shapes, updates and node names");
-    c->add_flag("--near-misses", inspect.near_misses, "Also what resembles a cache but is none");
+    c->add_flag("--near-misses", inspect.near_misses, "Also values that resemble a cache");
   }
 
   void AddConvert() {
@@ -160,9 +160,9 @@ struct Program {
         ->check(OneOf({"spec", "ort", "genai", "genai-static", "tensorrt", "portable"}));
     c->add_option("--control", f.control, "Where the write index comes from")
         ->check(OneOf({"auto", "derived", "input"}));
-    c->add_option("--mask", f.mask, "How the mask is said")
+    c->add_option("--mask", f.mask, "Form of the mask")
         ->check(OneOf({"auto", "causal", "explicit", "additive"}));
-    c->add_option("--read", f.read, "What attention reads of the buffer")
+    c->add_option("--read", f.read, "Rows that attention reads")
         ->check(OneOf({"auto", "prefix", "full"}));
     c->add_option("--padding", f.padding, "Keep or drop the padding mask")
         ->check(OneOf({"auto", "keep", "none"}));
@@ -170,29 +170,27 @@ struct Program {
         ->check(OneOf({"keep", "static"}))
         ->group(kOperatorsGroup);
     c->add_option("--layout", f.layout, "Layout of the caches")->check(OneOf({"keep", "bnsd"}));
-    c->add_option("--cache-tensors", f.cache_tensors, "Of sources that pack all layers in one")
+    c->add_option("--cache-tensors", f.cache_tensors, "For sources with one tensor for all layers")
         ->check(OneOf({"per-layer", "packed"}))
         ->group(kOperatorsGroup);
-    c->add_option("--rotary", f.rotary, "Rotations of pairs as RotaryEmbedding")
+    c->add_option("--rotary", f.rotary, "RoPE as RotaryEmbedding")
         ->check(OneOf({"auto", "keep", "fused"}))
         ->group(kOperatorsGroup);
-    c->add_option("--rounding", f.rounding, "What would show by more than a last bit (KV248)")
+    c->add_option("--rounding", f.rounding, "Attentions whose rounding would show (KV248)")
         ->check(OneOf({"keep", "free"}))
         ->group(kOperatorsGroup);
-    c->add_option("--step-length", f.step_length,
-                  "Steps of any number of tokens or one, or of a fixed number, too (KV208)")
+    c->add_option("--step-length", f.step_length, "Number of new tokens in a step (KV208)")
         ->check(OneOf({"any", "fixed"}))
         ->group(kOperatorsGroup);
-    c->add_option("--mode", f.mode, "Caches that wrap around, too")
+    c->add_option("--mode", f.mode, "Whether rows may wrap around")
         ->check(OneOf({"linear", "circular"}));
-    c->add_option("--window", f.window,
-                  "Caches that keep a window: full, or circular[:slots] as rings")
+    c->add_option("--window", f.window, "Sliding-window caches: full, or circular[:slots] as rings")
         ->group(kOperatorsGroup);
     c->add_option("--quantize-cache", f.quantize_cache,
-                  "Caches in few bits: int8:G, int8:channel, fp8");
+                  "Quantised caches: int8:G, int8:channel, fp8");
     c->add_option("--external", f.external, "Files of external data")
         ->check(OneOf({"auto", "keep", "copy"}));
-    c->add_option("--accept", f.accept, "What must be shown of the result to write it")
+    c->add_option("--accept", f.accept, "The evidence without which nothing is written")
         ->check(OneOf({"proved", "tested", "unproved"}))
         ->group(kOperatorsGroup);
     c->add_option("--verify", f.verify, "Run all plans of verify: quick or full")
@@ -206,11 +204,11 @@ struct Program {
     c->add_option("--only", f.only, "Convert only caches whose name matches a pattern");
     c->add_option("--skip", f.skip, "Leave caches whose name matches a pattern");
     auto* page = c->add_option("--report", f.report, "Write an HTML report")->check(FileName());
-    c->add_option("--stop-after", f.stop_after, "Write no result, and end behind a step")
+    c->add_option("--stop-after", f.stop_after, "End after a step, and write no model")
         ->check(OneOf({"lower", "recognise", "plan", "emit", "check", "prove"}))
         ->excludes(page)
         ->group(kOperatorsGroup);
-    c->add_option("--dump-dir", f.dump_dir, "Folder for what each step made, as text")
+    c->add_option("--dump-dir", f.dump_dir, "Folder for the result of each step, as text")
         ->group(kOperatorsGroup);
     c->add_flag("--tree-mask", f.tree_mask, "An input for trees of drafted tokens")
         ->group(kOperatorsGroup);
@@ -241,7 +239,7 @@ struct Program {
     c->add_option("after", verify.after, "The converted model")->required();
     c->add_option("--plan", verify.plan, "How much to run")->check(OneOf({"quick", "full"}));
     c->add_option("--accept", verify.accept,
-                  "What is taken for equal: models that are proved, or tested ones as well")
+                  "What counts as equal: proved models, or also tested ones")
         ->check(OneOf({"proved", "tested"}));
     c->add_option("--manifest", verify.manifest, "The relation, if not beside AFTER");
     c->add_flag("--whole", verify.whole, "Run the models whole, not layer by layer");
@@ -252,9 +250,9 @@ struct Program {
     c->add_option("--save-failure", verify.save_failure,
                   "Folder for the smallest step that differs, as run takes it");
     c->add_option("--obligations", verify.obligations,
-                  "Folder for what the proof rests on, as SMT-LIB 2");
+                  "Folder for the proof's obligations, as SMT-LIB 2");
     c->add_option("--explorer", verify.explorer,
-                  "File for Model Explorer: how far the values of each node are apart")
+                  "File for Model Explorer: the distance of each node's values")
         ->check(FileName());
     AddFormat(c, "Output format", kFormats, &verify.format, &verify.common);
     AddSave(c, &verify.save, VerifyDocumentFormats());

@@ -38,7 +38,7 @@ void AddOutputFlags(CLI::App* app, CommonFlags* flags) {
   app->add_option("--color", flags->color, "Colours")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->group(kCommon);
-  app->add_option("--threads", flags->threads, "Threads; 0: as the machine has")
+  app->add_option("--threads", flags->threads, "Threads; 0: as many as processors")
       ->check(CLI::Range(0, 1024))
       ->group(kCommon);
 }

@@ -213,14 +213,14 @@ void AddLowerFlags(CLI::App* command, LowerFlags* flags) {
   command->add_option("-o,--output", flags->output, "Where to write the result")
       ->required()
       ->check(CLI::Validator(OutputNameError, ""));
-  command->add_option("--to", flags->to, "What the operators become")
+  command->add_option("--to", flags->to, "The operators that replace them")
       ->required()
       ->check(one_of({"scatternd", "where", "attention-23", "decomposed"}));
   command
       ->add_option("--opset", flags->opset,
                    "Opset of the result; by default the newest without the lowered operators")
       ->check(CLI::Range(13, 24));
-  command->add_option("--accept", flags->accept, "What must be shown of the result to write it")
+  command->add_option("--accept", flags->accept, "The evidence without which nothing is written")
       ->check(one_of({"proved", "tested", "unproved"}));
   command->add_option("--external", flags->external, "Files of external data")
       ->check(one_of({"auto", "keep", "copy"}));

@@ -345,7 +345,7 @@ void AddReduceFlags(CLI::App* command, ReduceFlags* flags) {
                    "What is kept: a code, different, inconclusive or crash; by default what "
                    "verify or convert says")
       ->check(KeepWordError);
-  command->add_option("--jobs", flags->jobs, "Trials at once; 0: as the machine has processors")
+  command->add_option("--jobs", flags->jobs, "Trials at once; 0: as many as processors")
       ->check(CLI::Range(0, kMostProcesses));
   command->add_option("--memory", flags->memory_gib, "GiB that each trial may allocate")
       ->check(AboveZero());

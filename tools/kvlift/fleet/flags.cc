@@ -37,7 +37,7 @@ void AddFleetFlags(CLI::App* app, FleetFlags* flags) {
   app->add_option("-o,--output", flags->output, "The folder of results")
       ->required()
       ->check(FolderNameError);
-  app->add_option("--jobs", flags->jobs, "Models at once; 0: as the machine has processors")
+  app->add_option("--jobs", flags->jobs, "Models at once; 0: as many as processors")
       ->check(CLI::Range(0, kMostJobs));
   app->add_option("--memory", flags->memory_gib, "GiB that each may allocate")->check(AboveZero());
   app->add_option("--timeout", flags->timeout_seconds, "Seconds for each model")
@@ -47,7 +47,7 @@ void AddFleetFlags(CLI::App* app, FleetFlags* flags) {
   app->add_option("--converted", flags->converted,
                   "Of verify: results of convert, if not those in OUTPUT");
   auto* resume = app->add_flag("--resume", flags->resume, "Keep results that are there already");
-  app->add_option("--retry", flags->retry, "With --resume: not those with these outcomes")
+  app->add_option("--retry", flags->retry, "With --resume: repeat models with these outcomes")
       ->delimiter(',')
       ->check(CLI::IsMember(FleetOutcomes()))
       ->needs(resume);
