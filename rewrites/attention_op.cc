@@ -40,7 +40,8 @@ Expr ValidKeys(sym::Forms& forms, NodeId node, const sym::Facts& facts) {
 }
 
 // Returns true if an extent of the mask is 1, that of the scores, or declared by a name, which is
-// taken to be that of the scores. One that only running the model tells may be 1, or another one.
+// taken to be that of the scores. An extent that is known only when the model runs may be any
+// other.
 bool IsSeen(Expr extent, Expr scores) {
   if (extent == scores || extent->kind() == Kind::kInteger) return true;
   const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);

@@ -292,7 +292,7 @@ absl::StatusOr<Conversion> Convert(const Model& model, const ConvertOptions& opt
 
 namespace {
 
-// Adds what is read of a node of the lowered graph, and what each rule says of it.
+// Adds the forms of a node's outputs in the lowered graph, and the answer of each rule.
 void Explain(const Analysis& a, NodeId node, RuleTable rules, std::vector<std::string>* lines) {
   for (ValueId v : a.graph->outputs(node)) {
     if (v == kNoValue) continue;

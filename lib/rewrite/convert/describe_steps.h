@@ -19,9 +19,8 @@ namespace kvlift {
 // that say what the lowering took for granted and could not do. If the model could not be raised,
 // the graph is that of the source.
 std::vector<StepText> DescribeLowered(const Analysis& analysis);
-// Returns 2-recognise.txt: what is known of each cache and each attention, and why some are
-// refused. `inspection` is Report of the same analysis, with its caches and attentions in the same
-// order.
+// Returns 2-recognise.txt: the properties of each cache and each attention, or why it is refused.
+// `inspection` is Report of the same analysis, with its caches and attentions in the same order.
 std::vector<StepText> DescribeRecognised(const Analysis& analysis, const Inspection& inspection);
 // Returns 3-plan.txt: what becomes of each cache, attention and input, or why the model is refused.
 std::vector<StepText> DescribePlan(const Analysis& analysis, const ConversionPlan& plan);

@@ -102,7 +102,7 @@ class LayerSplitter {
     return false;
   }
 
-  // Returns the tensor's declaration without the axes that tell its caches apart.
+  // Returns the tensor's declaration without the axes that count its caches.
   ValueInfoProto PartOf(const Values& values, const LayeredTensor& tensor, const std::string& name,
                         const std::string& suffix) {
     ValueInfoProto part;

@@ -16,7 +16,7 @@ namespace kvlift::internal {
 struct LayeredTensor {
   std::string past, present;
   SourceCache source;            // the whole tensor; its layout has a letter per axis
-  std::vector<int> axes;         // the axes that tell its caches apart, ascending
+  std::vector<int> axes;         // the axes that count its caches, ascending
   std::vector<int64_t> extents;  // by axis of `axes`: how many there are
 };
 

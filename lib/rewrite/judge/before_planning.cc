@@ -207,8 +207,8 @@ bool HasIndexCountedBack(const Analysis& a) {
   });
 }
 
-// Returns why the tokens of a step, or the sequences of a batch, cannot be told apart, as the end
-// of a sentence; nullopt if they can.
+// Returns why the tokens of a step, or the sequences of a batch, are not computed independently, as
+// the end of a sentence; nullopt if they are.
 std::optional<std::string> WhyTokensMix(const Analysis& a) {
   const NodeId n = FindCrossTokenOp(a);
   if (n == kNoNode) return std::nullopt;
@@ -219,8 +219,8 @@ std::optional<std::string> WhyTokensMix(const Analysis& a) {
 std::optional<std::string> WhySequencesJoin(const Analysis& a) {
   const NodeId n = FindBatchReduction(a);
   if (n == kNoNode) return std::nullopt;
-  return fmt::format("{} at {} takes all sequences of a batch together",
-                     a.graph->node(n).op_type(), a.graph->NodeName(n));
+  return fmt::format("{} at {} takes all sequences of a batch together", a.graph->node(n).op_type(),
+                     a.graph->NodeName(n));
 }
 
 std::optional<std::string> WhySequencesMix(const Analysis& a) {

@@ -91,7 +91,7 @@ bool CrossTokenFinder::DependsOnBatch(ValueId v, BatchUse use) {
 // `extent` is that of the axis on which e is a place; null if e is a value. `shape` has the extents
 // of the indices in e. The number of sequences may be the stride of a place, as in b + B * s of
 // rows in another order, or divide an index; and a place on an axis of sequences may be one's own.
-// A name that stands for the new tokens, too, tells of tokens.
+// A name that also stands for the new tokens counts as one of tokens.
 bool CrossTokenFinder::DependsOnBatch(Expr e, Expr extent, absl::Span<const Expr> shape,
                                       absl::flat_hash_map<std::pair<Expr, Expr>, bool>* known) {
   const auto is_sequences = [&](Expr x) {

@@ -60,7 +60,7 @@ const AnalysedCache* CacheOf(const Analysis& a, int update_index) {
   return nullptr;
 }
 
-// Returns true if the past has a constant number of rows, so that a host cannot hand on more.
+// Returns true if the past has a constant number of rows, so that a host cannot feed back more.
 bool HasFixedPast(const Analysis& a, const Candidate& candidate) {
   if (!candidate.growing) return true;
   const sym::Form& form = a.forms->Of(candidate.pair.past);

@@ -39,8 +39,8 @@ struct PlacesLeft {
   int64_t first = 0, last = -1;
 };
 
-// Reads an element whose branches are told apart by an axis of constant extent, such as that of
-// layers, and in each of which the past is read at the place that the branch is for.
+// Reads an element that has a branch for each index of an axis of constant extent, such as that of
+// layers. Each branch reads the past at its own index.
 class CaseReader {
  public:
   CaseReader(sym::Pool& pool, Expr past, absl::Span<const Expr> shape) : pool_(pool), past_(past) {

@@ -1,4 +1,4 @@
-// The part of a present in which a step writes, and what it writes there.
+// Reads the part of a present in which a step writes, and the elements that it writes.
 #pragma once
 
 #include <optional>

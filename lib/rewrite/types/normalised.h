@@ -45,7 +45,7 @@ struct SpelledScores {
 // The treatment of masks that must hold ones and that no node reads any more.
 enum class UnreadMasks {
   kDrop,
-  kKeep,  // their width tells the past's length
+  kKeep,  // their width gives the past's length
 };
 
 struct Normalised {

@@ -79,7 +79,7 @@ bool IsWeight(const Graph& graph, ValueId v, int depth = 0) {
   });
 }
 
-// Returns true for operators that do not hand on the weights of an attention element by element:
+// Returns true for operators that do not pass on the weights of an attention element by element:
 // those that select some of them, as routers of experts do, and those that lead to other values.
 bool EndsWeights(const Graph& graph, NodeId n) {
   const std::string& op = graph.node(n).op_type();
