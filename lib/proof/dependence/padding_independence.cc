@@ -189,7 +189,8 @@ class IndependenceReader {
   }
 
   // Returns true if the operands of a node are numbers that sizes alone determine, such as the
-  // places of the tokens: what it makes of all of them is their number.
+  // positions of the tokens: a result that is computed from all of them depends on their number
+  // only.
   bool MadeOfSizes(NodeId n) const {
     const auto inputs = graph_.inputs(n);
     return graph_.captures(n).empty() && std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) {

@@ -13,7 +13,7 @@ enum class Along {
   kKeys,                // [P + S]
   kSequencesAndTokens,  // [c * S], with the tokens of a sequence next to each other
   kTokensAndParts,  // [S * c], with the c parts of a token, such as its heads, next to each other
-  kUnknown,         // the extent depends on S in another way, or only running the model tells it
+  kUnknown,         // the extent depends on S in another way, or is known only when the model runs
 };
 
 class TokenAxes {

@@ -278,7 +278,7 @@ class ConditionReader {
   // The conditions that an Attention's numbers of valid keys lie between 0 and the number of keys;
   // others are refused.
   struct ValidKeys {
-    bool known = false;  // false: they cannot be told
+    bool known = false;  // false: the conditions are not known
     std::vector<Expr> conditions;
     Facts facts;  // of i0, the sequence
   };

@@ -1,5 +1,5 @@
 // Tells whether a number in which two models differ must show in an output. It need not: operators
-// may hand on none of an operand's numbers (a bound that is never reached), give one result for
+// may pass on none of an operand's numbers (a bound that is never reached), give one result for
 // several numbers (Floor), or read some rows of a table only.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Finds nodes of the source that repeat an earlier value: by the same operator with the same
-// attributes and operands, or because they hand on their operand as it is (Identity, and a Cast to
+// attributes and operands, or because they pass on their operand as it is (Identity, and a Cast to
 // its operand's type). An optimiser leaves only one of them.
 #pragma once
 

@@ -67,8 +67,8 @@ bool Expander::Expand(const NodeProto& node, Writer& w) {
   return node.op_type() == "GroupQueryAttention" && lengths_ && GroupQuery(node, w);
 }
 
-// Records what is known of a result: Identity passes everything on, Cast the shape, and a Gather of
-// one element along axis 0 drops the first extent.
+// Records the type and shape of a result, as far as they are known: Identity keeps both, Cast keeps
+// the shape, and a Gather of one element along axis 0 drops the first extent.
 void Expander::NoteElement(const NodeProto& node) {
   if (node.op_type() == "Cast" && node.input_size() == 1 && node.output_size() == 1) {
     if (const auto own = dims_.find(node.input(0)); own != dims_.end()) {

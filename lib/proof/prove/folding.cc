@@ -330,8 +330,8 @@ class Folder {
     }
   }
 
-  // Records what the values of layer 0 are called in the other layers. Returns false if one name of
-  // both models would have two meanings.
+  // Records the names that the values of layer 0 have in the other layers. Returns false if one
+  // name of both models would have two meanings.
   bool AddNames(const LayeredModel& side, const Layers& layers) {
     const auto add = [&](ValueId v, const auto& in_layer) {
       std::vector<std::string> others;
