@@ -217,7 +217,7 @@ class Sampler {
     return it != numbers.end() && it->second.quantizer ? &*it->second.quantizer : nullptr;
   }
 
-  // Returns the type that bounds how far a change of the cache's numbers can be felt.
+  // Returns the type whose precision bounds the effect of a change of the cache's numbers.
   int32_t TypeFelt(const ManifestCache& cache, int32_t type) const {
     const UniformQuantizer* quantizer = QuantizerOf(cache);
     return quantizer == nullptr ? type : quantizer->codes;

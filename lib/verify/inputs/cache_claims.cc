@@ -33,8 +33,8 @@ bool HandsOnRows(const Graph& graph, NodeId n) {
          graph.Is(n, "RotaryEmbedding");
 }
 
-// Returns the cache of which `v` holds rows, as far as nodes hand on those of their first operand;
-// null if there is no such cache.
+// Returns the cache whose rows `v` holds, found through nodes that pass on the rows of their first
+// operand; null if there is no such cache.
 const ManifestCache* CacheBehind(const Graph& graph, ValueId v, const CachesByValue& caches) {
   while (v != kNoValue) {
     if (const auto found = caches.find(v); found != caches.end()) return found->second;
@@ -65,8 +65,8 @@ ReadsOfCaches ReadsIn(const Graph& graph, const Manifest& relation) {
   return reads;
 }
 
-// Returns true if a node can be what a kind of update names. Operators of other domains may do
-// anything.
+// Returns true if a node can be the operator of this kind of update. Operators of other domains may
+// do anything.
 bool MayBe(const onnx::NodeProto& node, UpdateKind kind) {
   if (!node.domain().empty() && node.domain() != "ai.onnx") return true;
   const std::string& op = node.op_type();

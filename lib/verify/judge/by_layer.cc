@@ -145,7 +145,7 @@ LayerVerdict VerdictOf(const PieceClass& c) {
 
 // Returns the first size to which the whole models are restricted and a piece of them is not, since
 // the input that declares its number is in another piece: "batch = 1". The plans of the piece would
-// run sizes that the verdict says nothing of. Returns an empty text if each piece shows all sizes.
+// run sizes that the verdict does not cover. Returns an empty text if each piece shows all sizes.
 std::string FirstOpen(absl::Span<const NamedSize> frozen, const ModelPiece& piece) {
   if (frozen.empty()) return {};
   const NamesOfSizes names = NamesOfSizesIn(piece.before.proto->graph());

@@ -37,8 +37,8 @@ class MutantSites {
   // MutantLimits::everywhere.
   std::vector<NodeId> WrittenPlaces() const { return Places(scatters_); }
   std::vector<NodeId> ReadingPlaces() const { return Places(attentions_); }
-  // Returns a suffix for a mutant's name that tells its node from others: " (present.0.key)". Empty
-  // if mutants are made for one node only.
+  // Returns a suffix for a mutant's name that names its node: " (present.0.key)". Empty if mutants
+  // are made for one node only.
   std::string Label(NodeId n) const;
 
   ValueId Input(NodeId n, int k) const;     // operand k; kNoValue if omitted
@@ -54,7 +54,7 @@ class MutantSites {
   std::optional<int64_t> KeyHeads(NodeId attention) const;
   bool ReadByNodes(ValueId v) const;  // a node of the main graph reads the value
   bool Captured(ValueId v) const;     // a body reads the value
-  // Returns what was observed of the value while the model ran; null if it was not observed.
+  // Returns the observations of the value while the model ran; null if it was not observed.
   const SeenValue* Seen(const std::string& value) const;
   int64_t RankOf(const std::string& value) const;  // -1: not observed
   int32_t TypeOf(const std::string& value) const;  // a TensorProto::DataType; 0: not observed

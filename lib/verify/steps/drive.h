@@ -217,8 +217,8 @@ class Driver {
     const exec::Fetches& after;
     const OracleStep* oracle;  // bounds of `after`; null: the oracle did not run the step
     const std::string& plan;
-    // The axis of sequences of each output, as far as steps so far have told it. Extents alone do
-    // not where a step has as many tokens as sequences.
+    // The axis of sequences of each output, as far as the steps so far determine it. Extents alone
+    // do not determine it where a step has as many tokens as sequences.
     std::map<std::string, int>* sequence_axes;
   };
   // The part of an output of the converted model that is compared.

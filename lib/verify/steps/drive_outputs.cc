@@ -17,8 +17,8 @@ struct OutputAxes {
 };
 
 // Returns the axes of an output that is `whole` for a step of `batch` sequences, and `part` for
-// `members` of them. An axis of sequences has one or several rows for each; `known` is the one that
-// earlier steps told, -1 if they did not, and is set where this step tells it.
+// `members` of them. An axis of sequences has one or several rows for each; `known` is the axis
+// that earlier steps determined, -1 if they did not, and is set if this step determines it.
 OutputAxes AxesOf(const exec::Shape& part, int64_t members, const exec::Shape& whole,
                   const StepSpec& step, int* known) {
   OutputAxes axes;

@@ -202,7 +202,7 @@ void PlanRunner::Run(Driver* driver, ErrorBounds* bounds, Runner& source, Runner
       AddResult(plan, "skipped", 0, outcome.unfed);
       const bool ragged = std::any_of(plan.steps.begin(), plan.steps.end(),
                                       [](const StepSpec& step) { return step.ragged(); });
-      // The ledger tells so already if the plans are about one length for another reason.
+      // The ledger has this entry already if the plans have one length for another reason.
       if (ragged && !driver->Grows()) {
         report_->assumptions.Add({AssumptionKind::kOneLength, "",
                                   fmt::format("all sequences of a batch have the same number of "

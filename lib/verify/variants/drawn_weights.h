@@ -23,10 +23,11 @@ class DrawnWeights {
   // are the same weight in both, and of those whose file is absent. The same weight gets the same
   // numbers in both, in all calls: a weight of the same type and size at the same place of a file,
   // or of the same name with the same bytes. A weight that only one of the models has keeps its
-  // numbers if its file is there, so that it can be told from the weight in whose place it stands.
-  // Weights of products keep the size of what they multiply, those of norms are near 1, biases near
-  // 0, quantised weights any bytes. FailedPrecondition names an integer tensor of more than 8 bits,
-  // a shape or indices perhaps, whose file is absent; if its file is there, it keeps its data.
+  // numbers if its file is there, so that it differs from the weight in whose place it stands.
+  // Weights of products keep the size of the operands that they multiply, those of norms are near
+  // 1, biases near 0, quantised weights any bytes. FailedPrecondition names an integer tensor of
+  // more than 8 bits, a shape or indices perhaps, whose file is absent; if its file is there, it
+  // keeps its data.
   absl::StatusOr<std::pair<Model, Model>> In(const Model& before, const Model& after) const;
 
  private:

@@ -26,8 +26,8 @@ class LiftedWeights {
   LiftedWeights();
 
   // Returns the lifted model, which keeps the proto of `model` alive. Integers that a Cast of the
-  // main graph takes to a half type are rounded as before, since positions above 2048 are no longer
-  // told apart there: that is what the model computes, and no noise. InvalidArgument, NotFound or
+  // main graph takes to a half type are rounded as before, since half types do not distinguish
+  // positions above 2048: that belongs to what the model computes. InvalidArgument, NotFound or
   // OutOfRange for a weight that cannot be read.
   absl::StatusOr<Model> WithFloat32(const Model& model) const;
 
