@@ -213,9 +213,10 @@ class TargetRules {
     }
   }
 
-  // Checks the operands and attributes of an Attention that compilers do not take. TensorRT: what
-  // onnx-tensorrt's docs/operators.md lists, and that its causal mask is aligned top-left.
-  // Portable: what the providers of QNN, TIDL, MLX and Vulkan decline in common with it.
+  // Checks the operands and attributes of an Attention that compilers do not take. TensorRT: the
+  // limits in onnx-tensorrt's docs/operators.md, and its causal mask, which is aligned top-left.
+  // Portable: the operands and attributes that TensorRT and the providers of QNN, TIDL, MLX and
+  // Vulkan all decline.
   void Operands(NodeId node, const NodeShapes& shapes) {
     const onnx::NodeProto& proto = graph_.node(node);
     const auto needs = [&](std::string text) { Add(node, "KV141", std::move(text)); };

@@ -74,7 +74,7 @@ absl::StatusOr<PortReading> ReadPorts(const onnx::ModelProto& model) {
   if (model.functions_size() > 0) {
     KV_ASSIGN_OR_RETURN(*source, InlineFunctions(model));
   }
-  // The roles of some ports are told by sizes that only inference gives.
+  // The roles of some ports follow from sizes that only shape inference gives.
   if (auto inferred = InferShapes(*source); inferred.ok()) *source = *std::move(inferred);
   KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(source));
   PortReading reading;

@@ -50,8 +50,8 @@ std::string_view WhatIsInTheWay(const std::string& path) {
                                   : "it is a device";
 }
 
-// Returns the permissions of a new file: nobody may read it who may not read a file whose bytes it
-// gets.
+// Returns the permissions of a new file: only users who may read every file whose bytes it gets may
+// read it.
 mode_t ModeOf(const std::vector<Piece>& pieces) {
   mode_t mode = 0666;
   for (const Piece& piece : pieces) {

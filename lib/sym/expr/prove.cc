@@ -286,9 +286,8 @@ Truth Pool::Prove(Expr p, const Facts& facts) {
 
 namespace {
 
-// Returns x and d / g for which floor(sum / d) is floor(x / (d / g)): what is left of the sum
-// without multiples of g lies in [0, g), as 3 in (8 * i + 3) div 16. Returns nullopt if there is no
-// such g.
+// Returns x and d / g for which floor(sum / d) is floor(x / (d / g)): the rest of the sum without
+// multiples of g lies in [0, g), as 3 in (8 * i + 3) div 16. Returns nullopt if there is no such g.
 std::optional<std::pair<Expr, int64_t>> WithoutRemainder(Pool& pool, Expr sum, int64_t d,
                                                          const Facts& facts) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 4;

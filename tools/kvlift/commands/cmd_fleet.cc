@@ -48,8 +48,8 @@ struct Paths {
   std::string results, page;
 };
 
-// Writes all results and the page, and tells about `told`, which lacks `missing` models. Returns
-// the exit code.
+// Writes all results and the page, and prints a summary of `told`, which lacks `missing` models.
+// Returns the exit code.
 int Conclude(const FleetFlags& flags, const std::vector<FleetResult>& all,
              absl::Span<const FleetResult> told, size_t missing, Io& io) {
   const Paths paths(flags.output);

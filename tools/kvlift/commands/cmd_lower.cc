@@ -22,8 +22,8 @@ namespace {
 using nlohmann::ordered_json;
 
 // Returns how the lowered model, as the source, corresponds to the model that it was made from:
-// every input and output is what it was. What no graph tells of caches is in the model's manifest,
-// if it carries one.
+// every input and output is what it was. Properties of caches that no graph shows are in the
+// model's manifest, if it carries one.
 Manifest SameInterface(const Model& lowered, const Model& model) {
   std::vector<Manifest> relations = InferRelations(lowered, model);
   const auto same = std::find_if(relations.begin(), relations.end(), [](const Manifest& relation) {

@@ -35,7 +35,7 @@ struct StepLines {
   std::vector<OutputLine> outputs;
 };
 
-// A failure and its exit code. A status that is OK was told already.
+// A failure and its exit code. If the status is OK, the failure was printed already.
 struct Failure {
   ExitCode code;
   absl::Status status;

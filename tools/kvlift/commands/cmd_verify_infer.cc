@@ -231,7 +231,7 @@ class Inferrer {
   }
 
   // A host feeds a tensor of one name and shape to both models. If a TensorScatter writes it in one
-  // of them, that tells the axes of the other one, too.
+  // of them, its axis holds for the other one as well.
   void ShareAxis(CacheReport* source, CacheReport* own) const {
     const auto* past = Find(before_.graph().input(), source->input);
     const auto* in = Find(after_.graph().input(), own->input);

@@ -116,7 +116,8 @@ class DocumentReader {
     for (const ordered_json& model : At(document, "models")) {
       for (const ordered_json& finding : At(model, "findings")) {
         const bool error = TextAt(finding, "severity") == "error";
-        if (error && !wrong) r_.reason.clear();  // the first error is told before any warning
+        if (error && !wrong)
+          r_.reason.clear();  // the first error is the reason, before any warning
         wrong = wrong || error;
         AddFinding(finding);
       }

@@ -103,7 +103,7 @@ absl::StatusOr<Fd> TakeFolder(const std::string& folder) {
   Fd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.ok()) return WriteFailed(errno, "open", folder);
   if (flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
-  // Some file systems have no locks; there, nobody is kept out.
+  // Some file systems have no locks; another process is not kept out there.
   if (errno != EWOULDBLOCK) return fd;
   return absl::FailedPreconditionError("another run of fleet is writing into this folder");
 }

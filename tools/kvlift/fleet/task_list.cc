@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A longer file is no list that somebody wrote.
+// A longer file is not taken for a list.
 constexpr uintmax_t kMostListBytes = uintmax_t{64} << 20;
 
 bool IsModelName(const fs::path& path) {
@@ -191,7 +191,7 @@ class Collector {
   const TaskQuery& query_;
   TaskList list_;
   std::map<std::pair<std::string, std::string>, std::pair<std::string, std::string>> seen_;
-  absl::Status alike_;  // two tasks that results could not tell apart
+  absl::Status alike_;  // the error about two tasks with the same names in results
   Stems stems_;
   size_t unconverted_ = 0;
 };

@@ -21,14 +21,16 @@ struct Observation {
 Observation Observe(const std::string& command, const ProcessEnd& end, const ProcessOutput& printed,
                     const ProcessLimits& limits = {});
 
-// Returns true if a process reached one of its limits, so that its end says nothing of the models.
+// Returns true if a process reached one of its limits, so that its end says nothing about the
+// models.
 bool ReachedLimit(const Observation& seen);
 
 class Property {
  public:
-  // Returns what the observation of the given models shows: that two models differ or are not shown
-  // to be equal, that a model is refused, or that the program crashes. keep: empty, or the word of
-  // --keep (KeepWordError), which asks for one of these. Returns nullopt if it is not shown.
+  // Returns the property that the observation of the given models shows: that two models differ or
+  // are not shown to be equal, that a model is refused, or that the program crashes. keep: empty,
+  // or the word of --keep (KeepWordError), which asks for one of these. Returns nullopt if it is
+  // not shown.
   static std::optional<Property> Of(const Observation& seen, const std::string& keep);
 
   // Returns true if an observation of smaller models shows the same. Plans in which the given
