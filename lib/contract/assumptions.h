@@ -44,7 +44,7 @@ enum class AssumptionKind {
   kOther,     // any other condition, as its text says
 };
 
-// Who has to satisfy the assumption, or enforces it.
+// The origin of an assumption: who states it, has to satisfy it, or enforces it.
 enum class AssumptionSource {
   kManifest,  // claimed by the manifest, or the relation that stands in for one
   kPlan,      // the plans of `verify` run no other case

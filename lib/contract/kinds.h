@@ -95,7 +95,7 @@ enum class UpdateKind {
 // Whether rows that go beyond the end of a buffer are written at its start.
 enum class BufferMode { kLinear, kCircular };
 
-// Which rows of a buffer the attention reads.
+// The rows of a buffer that the attention reads.
 enum class CacheRead {
   kPrefix,  // its valid rows only
   kFull,    // all rows, with the valid length given beside them

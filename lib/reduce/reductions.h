@@ -17,7 +17,7 @@ class Reduction {
   virtual ~Reduction() = default;
   // Returns a word for the elements: "nodes".
   virtual std::string_view name() const = 0;
-  // Whether nodes may be added in order to save bytes.
+  // Returns true if nodes may be added in order to save bytes.
   virtual bool adds_nodes() const { return false; }
   // Returns the names of all elements of a subject. Elements that are neighbours in the list belong
   // together, so that it is worth trying to take away neighbours at once.

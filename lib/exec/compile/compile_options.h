@@ -44,9 +44,9 @@ struct CompileOptions {
   bool bodies = false;
 };
 
-// Whether a pair shares one buffer, and why not. It does if the present is the result of nodes that
-// write into the past, every other reader of the past can run before the write, and neither the
-// past nor a view of it is a graph output.
+// The decision whether a pair shares one buffer, with the reason. It does if the present is the
+// result of nodes that write into the past, every other reader of the past can run before the
+// write, and neither the past nor a view of it is a graph output.
 struct AliasDecision {
   CachePair pair;
   bool aliased = false;

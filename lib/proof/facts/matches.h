@@ -35,7 +35,8 @@ class Matches {
   // The first difference among the nodes that `output` is computed from.
   Difference FirstUnlike(ValueId output) const;
 
-  // Whether a value of the source is the twin of a value already; others are tried before it.
+  // Returns true if a value of the source is the twin of a value already; others are tried before
+  // it.
   bool IsTaken(ValueId before) const { return taken_.contains(before); }
   void Take(ValueId before) { taken_.insert(before); }
 

@@ -43,7 +43,8 @@ struct DrawnLayer {
   Drawing before, after;  // `after` is empty if the model was not converted
 };
 
-// Which nodes of a step need the buffers of a cache. Nodes are counted from 0 in topological order.
+// The nodes of a step that need the buffers of a cache. Nodes are counted from 0 in topological
+// order.
 struct Lifetime {
   std::string cache;
   int past_until = 0;     // the last node that reads the past

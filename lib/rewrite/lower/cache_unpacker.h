@@ -42,7 +42,7 @@ struct Packed {
   std::vector<NodeId> nodes;
 };
 
-// Where the axes of a part are in the packed tensor.
+// The axes of the packed tensor that are those of a part.
 struct PackedLayout {
   std::string letters;  // of a part
   // Axes of the packed tensor; negative: it has no such axis.

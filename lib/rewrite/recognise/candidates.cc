@@ -319,7 +319,7 @@ class Finder {
            forms_.Of(input).shape[axes->front()]->kind() != Kind::kInteger;
   }
 
-  // By value, the node through which it flows into a present; kNoNode for the present itself.
+  // The node through which a value flows into a present, by value; kNoNode for the present itself.
   using ReadBy = absl::flat_hash_map<ValueId, NodeId>;
 
   // Takes the nearest graph input of the same rank that the output is computed from.

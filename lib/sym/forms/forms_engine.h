@@ -143,8 +143,8 @@ class Engine {
   bool HasDataDependentTableRead(Expr e);
 
  private:
-  // Which selects of other operands a condition decides: those by the same one or its negation
-  // (Given), or those by any that follows from it (Pool::Assume).
+  // The selects of other operands that a condition decides: those by the same condition or its
+  // negation (Given), or those by any condition that follows from it (Pool::Assume).
   enum class Decided { kSameConditions, kImpliedConditions };
   Expr LiftBy(std::vector<Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn,
               Decided decided);

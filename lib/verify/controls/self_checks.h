@@ -78,8 +78,8 @@ class SelfChecks {
   SelfCheck Permuted(Runner& source, Runner& converted);
   // Returns the shapes of an output of the source in the records' steps that ran in one batch.
   std::vector<BatchShape> ShapesOf(const std::string& output) const;
-  // Whether the source's results change when sequences are rotated. plan: the record's plan with
-  // its sequences rotated by one.
+  // Returns true if the source's results change when sequences are rotated. plan: the record's plan
+  // with its sequences rotated by one.
   bool SourceMixesSequences(Runner& source, const Record& record, const Plan& plan);
   // Runs one prompt in pieces.
   SelfCheck Chunks(Runner& source, Runner& converted);

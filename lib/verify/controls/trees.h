@@ -10,7 +10,8 @@
 
 namespace kvlift {
 
-// Whether the converted model has a tree mask: an input that says which new tokens see each other.
+// Returns true if the converted model has a tree mask: an input that says which new tokens see each
+// other.
 bool TakesTrees(const Manifest& relation);
 
 // Runs three trees of six tokens. Skipped if the models take no such step; a difference has the

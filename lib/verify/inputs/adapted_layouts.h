@@ -13,7 +13,7 @@
 
 namespace kvlift {
 
-// Whether a cache of the relation has a layout with a group, in either model.
+// Returns true if a cache of the relation has a layout with a group, in either model.
 bool HasGroups(const Manifest& relation);
 
 struct Adapted {

@@ -16,9 +16,9 @@
 
 namespace kvlift {
 
-// Whether the layout of a source cache lacks the letter B that the converted cache's has.
+// Returns true if the layout of a source cache lacks the letter B that the converted cache's has.
 bool LacksSequences(const Manifest& relation);
-// Whether a dropped input says where sequences begin or end.
+// Returns true if a dropped input says where sequences begin or end.
 bool TellsOfSequences(const DroppedInput& dropped);
 
 // Returns the source with a batch axis, and its relation to the converted model. FailedPrecondition

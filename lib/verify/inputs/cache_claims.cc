@@ -20,7 +20,7 @@ struct Reads {
   std::set<int64_t> with_layers;  // the layers of the caches that are read beside it
 };
 
-// By id of the cache.
+// The reads of a cache, by its id.
 using ReadsOfCaches = absl::flat_hash_map<std::string, Reads>;
 
 using CachesByValue = absl::flat_hash_map<ValueId, const ManifestCache*>;

@@ -34,14 +34,14 @@ class InputUses {
   // GatherBlockQuantized, EmbedLayerNormalization), perhaps through casts and reshapes; rows is 0
   // if there is none.
   Table TableOf(const std::string& input) const;
-  // Whether the input reaches an operand that is a position: a write index, a bound of Slice or
-  // Range, position ids of RotaryEmbedding, or the argument of Sin or Cos.
+  // Returns true if the input reaches an operand that is a position: a write index, a bound of
+  // Slice or Range, position ids of RotaryEmbedding, or the argument of Sin or Cos.
   bool IsPosition(const std::string& input) const;
-  // Whether the input reaches a softmax or the mask operand of an attention without passing a
-  // matrix product.
+  // Returns true if the input reaches a softmax or the mask operand of an attention without passing
+  // a matrix product.
   bool IsMask(const std::string& input) const;
-  // Whether the input indexes axis 0 or 1 of something that is neither constant nor a shape: then
-  // it may reorder the sequences of a batch.
+  // Returns true if the input indexes axis 0 or 1 of something that is neither constant nor a
+  // shape: then it may reorder the sequences of a batch.
   bool IsOrder(const std::string& input) const;
   // Returns the length at an operand that the input reaches through reshapes and additions of
   // constants, and the sum of those constants: the input is that length minus the sum. nullopt if
@@ -51,13 +51,13 @@ class InputUses {
   std::optional<std::pair<Length, int64_t>> LengthAtOperator(const std::string& input) const;
   // Returns the op_type of the node that computes a value; empty if no node does.
   std::string Maker(const std::string& value) const;
-  // Whether the input, perhaps plus something, is an operand of a comparison or of OneHot.
+  // Returns true if the input, perhaps plus something, is an operand of a comparison or of OneHot.
   bool IsCompared(const std::string& input) const;
-  // Whether the input's numbers stand for true and false: they are compared, cast to bool or to an
-  // integer, or subtracted from a constant.
+  // Returns true if the input's numbers stand for true and false: they are compared, cast to bool
+  // or to an integer, or subtracted from a constant.
   bool IsTruth(const std::string& input) const;
-  // Whether the input determines which rows are written, cut or hidden, or a length, and not only
-  // the position that a token is encoded with.
+  // Returns true if the input determines which rows are written, cut or hidden, or a length, and
+  // not only the position that a token is encoded with.
   bool SaysWhere(const std::string& input) const;
 
  private:

@@ -18,7 +18,7 @@
 
 namespace kvlift {
 
-// Whether the source's cache is such a shifted buffer.
+// Returns true if the source's cache is such a shifted buffer.
 bool Shifts(const SourceCache& cache);
 
 // Splits the tokens [begin, end) where the buffer wraps around, so that each part is in consecutive

@@ -38,8 +38,8 @@ struct StepSpec {
   int64_t batch() const { return static_cast<int64_t>(past.size()); }
   int64_t real_of(int64_t b) const { return real.empty() ? new_tokens : real[b]; }
   int64_t longest() const;  // the largest P
-  // Whether sequences differ in their past length or in their number of real new tokens, or have
-  // right padding.
+  // Returns true if sequences differ in their past length or in their number of real new tokens, or
+  // have right padding.
   bool ragged() const;
   // Returns the step of sequence b alone, without right padding and without reordering.
   StepSpec Alone(int b) const;

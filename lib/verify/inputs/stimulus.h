@@ -47,9 +47,9 @@ class Stimulus {
   const SourceInterface& interface() const { return interface_; }
   std::optional<int64_t> fixed_batch() const { return interface_.fixed_batch; }
   std::optional<int64_t> fixed_tokens() const { return interface_.fixed_tokens; }
-  // Whether an input is a mask, by its chosen reading.
+  // Returns true if an input is a mask, by its chosen reading.
   bool IsMask(const std::string& input) const;
-  // Whether an input is a mask with a row for each new token.
+  // Returns true if an input is a mask with a row for each new token.
   bool IsMaskPerToken(const std::string& input) const;
 
  private:

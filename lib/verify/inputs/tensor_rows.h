@@ -18,8 +18,8 @@ struct Range {
   int axis = 0;
   int64_t begin = 0, end = 0;
 };
-// Whether two tensors of one type and shape have equal bytes in the intersection of two ranges of
-// different axes. True if a range is empty.
+// Returns true if two tensors of one type and shape have equal bytes in the intersection of two
+// ranges of different axes. True if a range is empty.
 bool SameInBox(const exec::View& a, const exec::View& b, const Range& one, const Range& other);
 // Returns a copy in which sequence b of the batch axis is sequence order[b] of `whole`. A sequence
 // may have several rows of the axis.

@@ -36,7 +36,8 @@ class PairVerifier {
   absl::StatusOr<VerifyReport> Agree(Driver* driver, const Graph& before, const Graph& after,
                                      Runner& source, Runner& converted);
 
-  // Whether only a part of a verdict is asked for: on a wrong relation, or within given bounds.
+  // Returns true if only a part of a verdict is asked for: on a wrong relation, or within given
+  // bounds.
   bool judged_alone() const { return control_ || part_.bounds != nullptr; }
 
   void Prove();

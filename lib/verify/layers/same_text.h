@@ -14,8 +14,8 @@ namespace kvlift {
 // which weights of the source and of the conversion have the same bytes.
 std::string TextOfPair(const ModelPiece& piece);
 
-// Whether both models of the piece have the same nodes by name, attributes and operands, with the
-// same meaning in both opsets, and the same initialisers.
+// Returns true if both models of the piece have the same nodes by name, attributes and operands,
+// with the same meaning in both opsets, and the same initialisers.
 bool HasSameNodes(const ModelPiece& piece);
 
 }  // namespace kvlift

@@ -1,4 +1,5 @@
-// Which caches the executor proves safe to update in place, and whether the relation claims more.
+// Finds the caches that the executor proves safe to update in place, and claims of the relation
+// beyond that.
 #pragma once
 
 #include <cstddef>

@@ -59,9 +59,9 @@ std::vector<int64_t> ElementAt(const exec::Shape& shape, int64_t flat);
 // any other type that of float32.
 double EpsilonOf(int32_t type);
 
-// Whether type, shape and all bytes are equal.
+// Returns true if type, shape and all bytes are equal.
 bool SameBytes(const exec::View& a, const exec::View& b);
-// Whether type, shape and all elements are equal; unlike SameBytes it takes -0 for 0.
+// Returns true if type, shape and all elements are equal; unlike SameBytes it takes -0 for 0.
 bool SameNumbers(const exec::View& a, const exec::View& b);
 
 }  // namespace kvlift

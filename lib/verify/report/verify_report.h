@@ -33,7 +33,7 @@ enum class Accept {
   kTested,  // those and kEqualAsTested
 };
 bool Accepts(VerdictKind verdict, Accept accept);
-// Whether `a` says less in favour of two models than `b`. From best to worst: equal, within
+// Returns true if `a` says less in favour of two models than `b`. From best to worst: equal, within
 // quantisation, as tested, inconclusive, different.
 bool IsWorse(VerdictKind a, VerdictKind b);
 
@@ -103,8 +103,9 @@ struct ControlResult {
   bool missed() const { return detected_by.empty() && not_run.empty() && equivalent.empty(); }
 };
 
-// Whether a cache may be updated in place, with the node that writes it, the other nodes that read
-// the past, and the order of the two that makes the update safe, or the reader that forbids it.
+// The evidence that a cache may, or may not, be updated in place: the node that writes it, the
+// other nodes that read the past, and the order of the two that makes the update safe, or the
+// reader that forbids it.
 struct AliasCertificate {
   std::string cache;                     // the cache's id
   CacheAlias claim = CacheAlias::kCopy;  // what the relation says

@@ -238,8 +238,8 @@ class Driver {
   // with a cache apart from the values of the rows that the step writes, or empty.
   std::string CheckCaches(const Given& given, const CacheState& before, Gaps* gaps,
                           Outcome* outcome) const;
-  // Whether the slots of one sequence, except those of the tokens [begin, end), keep the bytes that
-  // were fed.
+  // Returns true if the slots of one sequence, except those of the tokens [begin, end), keep the
+  // bytes that were fed.
   bool KeepsOthers(const ManifestCache& cache, const exec::View& fed, const exec::View& now,
                    const Range& mine, int axis, int64_t begin, int64_t end) const;
   std::string CheckCache(const ManifestCache& cache, const Given& given, const Bounded& theirs,

@@ -14,8 +14,8 @@
 
 namespace kvlift {
 
-// Whether an input, output, initialiser or attribute of the graph or of its bodies has the type
-// float16 or bfloat16.
+// Returns true if an input, output, initialiser or attribute of the graph or of its bodies has the
+// type float16 or bfloat16.
 bool HasHalfTypes(const onnx::ModelProto& model);
 
 // Makes models with float32 in place of float16 and bfloat16: in inputs, outputs, weights, and

@@ -15,7 +15,7 @@
 
 namespace kvlift {
 
-// Whether the relation has a quantised cache.
+// Returns true if the relation has a quantised cache.
 bool HasQuantizedCaches(const Manifest& relation);
 
 struct QuantizedParts {
