@@ -214,18 +214,17 @@ class Correspondence {
   absl::flat_hash_map<ValueId, ControlValue> controls_;
   absl::flat_hash_map<ValueId, Past> pasts_;
   absl::flat_hash_map<ValueId, ValueId> twins_;
-  absl::flat_hash_map<ValueId, int64_t>
-      folded_;  // by converted value: N of a twin with batch times heads
-  absl::flat_hash_map<ValueId, int64_t> split_;  // by converted value: G of SplitHeads
+  // The next four are by converted value: N of a twin with batch times heads, G of SplitHeads, a
+  // twin with groups as tokens, and D of a twin with heads in the last axis.
+  absl::flat_hash_map<ValueId, int64_t> folded_;
+  absl::flat_hash_map<ValueId, int64_t> split_;
   struct Stack {
     int64_t groups = 1;
     sym::Expr tokens = nullptr;
   };
-  absl::flat_hash_map<ValueId, Stack> stacked_;  // by converted value: a twin with groups as tokens
-  absl::flat_hash_map<ValueId, sym::Expr>
-      joined_;  // by converted value: D of a twin with heads in the last axis
-  // Converted values whose twin is the same as Sameness::kInCommon says; for all others it is
-  // kWhole.
+  absl::flat_hash_map<ValueId, Stack> stacked_;
+  absl::flat_hash_map<ValueId, sym::Expr> joined_;
+  // Converted values that are Sameness::kInCommon with their twin; all others are kWhole.
   absl::flat_hash_set<ValueId> in_common_;
   absl::flat_hash_map<ValueId, Grounds> grounds_of_;  // by converted value: what its twin rests on
   std::string tree_;  // the name of the tree mask input; empty for none

@@ -17,9 +17,10 @@ namespace kvlift {
 struct Sensitivity {
   int sampled = 0, detected = 0;  // slots and tokens changed; those whose change was detected
   double least = 0;               // the smallest detected change, in multiples of that threshold
-  std::vector<std::string>
-      without_effect;             // those whose change moves no output of the source at all
-  std::vector<std::string> weak;  // those whose change moves outputs by less than the threshold
+  // Slots and tokens whose change moves no output of the source at all.
+  std::vector<std::string> without_effect;
+  // Slots and tokens whose change moves outputs by less than the threshold.
+  std::vector<std::string> weak;
   std::optional<Counterexample> difference;  // where the two models react differently
   // The oracle finds that rounding errors may change a decision behind `difference`.
   bool undecided = false;

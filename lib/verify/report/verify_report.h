@@ -78,8 +78,8 @@ struct RoundingReport {
 // The work of the oracle, and how far it agrees with the executor.
 struct OracleReport {
   int steps = 0, steps_seen = 0;  // steps that it ran, of all steps of both models
-  std::vector<std::string>
-      without_meaning;             // operators that it does not implement, with the model's name
+  // Operators that it does not implement, with the model's name.
+  std::vector<std::string> without_meaning;
   std::set<std::string> doubtful;  // outputs that depend on a decision that rounding may change
   // Outputs of wide matrix products: how many columns were computed, and of how many.
   std::map<std::string, std::pair<int64_t, int64_t>> sampled;
