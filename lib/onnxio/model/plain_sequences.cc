@@ -63,12 +63,12 @@ class SequenceRemover {
       Forget(tensor.name(), scope);
       NoteNumber(tensor.name(), tensor, scope);
     }
-    std::deque<NodeProto> waiting(std::make_move_iterator(graph->mutable_node()->begin()),
-                                  std::make_move_iterator(graph->mutable_node()->end()));
+    std::deque<NodeProto> open_nodes(std::make_move_iterator(graph->mutable_node()->begin()),
+                                     std::make_move_iterator(graph->mutable_node()->end()));
     graph->clear_node();
-    while (!waiting.empty()) {
-      NodeProto node = std::move(waiting.front());
-      waiting.pop_front();
+    while (!open_nodes.empty()) {
+      NodeProto node = std::move(open_nodes.front());
+      open_nodes.pop_front();
       // The body of a SequenceMap is read once it is part of the graph.
       if (node.op_type() != "SequenceMap") {
         for (AttributeProto& a : *node.mutable_attribute()) {
@@ -80,7 +80,7 @@ class SequenceRemover {
       std::vector<NodeProto> own;
       if (node.op_type() == "SequenceMap" && IsDefaultDomain(node.domain())) {
         if (const auto spread = Spread(node, *scope, graph)) {
-          waiting.insert(waiting.begin(), spread->begin(), spread->end());
+          open_nodes.insert(open_nodes.begin(), spread->begin(), spread->end());
           continue;
         }
       }
