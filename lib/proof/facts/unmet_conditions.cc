@@ -34,6 +34,9 @@ class ConditionReader {
       for (Expr part : sym::ConjunctsOf(assumption.predicate)) {
         known_.insert(twins_.Normal(part, Facts{}));
         known_of_all_.insert(OfAllPlaces(twins_.Normal(part, Facts{})));
+        if (assumption.reason == sym::AssumptionReason::kCountsUp) {
+          NoteCountingVector(twins_.Normal(part, Facts{}));
+        }
       }
     }
     // Nodes that a runtime need not run enforce nothing.
@@ -101,10 +104,42 @@ class ConditionReader {
     Expr mine = twins_.Translate(condition, sequence, facts);
     if (mine == nullptr) return false;
     if (OfEachSequence(mine, sequence, facts)->is_integer(1)) return true;
-    mine = AtLongest(pool_, mine);
+    mine = AtLongest(pool_, Counted(mine, facts));
     if (mine->is_integer(1) || known_.contains(mine) || HoldsForNonEmptyStep(forms_, mine))
       return true;
     return Follows(pool_.And(twins_.Fits(), written_), mine, facts);
+  }
+
+  // Adds a vector of which the source's operators require v[i] == v[0] + i.
+  void NoteCountingVector(Expr counts_up) {
+    const auto loads = sym::LoadsOf(counts_up);
+    for (Expr load : loads) {
+      for (size_t axis = 0; axis < load->args().size(); ++axis) {
+        const Expr index = load->args()[axis];
+        if (index->kind() != sym::Kind::kIndex) continue;
+        std::vector<Expr> args(load->args().begin(), load->args().end());
+        args[axis] = pool_.Integer(0);
+        const Expr first = pool_.Load(load->source(), args);
+        if (pool_.Eq(load, pool_.Add(first, index), Facts{}) == counts_up) {
+          counting_.emplace_back(first, axis);
+        }
+      }
+    }
+  }
+
+  // Returns a condition in which each element of a vector that counts up is its first element plus
+  // its place. Places outside of the vector are those of operators that do not run.
+  Expr Counted(Expr condition, const Facts& facts) {
+    sym::Pool::Substitution s;
+    for (Expr load : sym::LoadsOf(condition)) {
+      for (const auto& [first, axis] : counting_) {
+        if (load->source() != first->source()) continue;
+        std::vector<Expr> args(load->args().begin(), load->args().end());
+        const Expr place = std::exchange(args[axis], pool_.Integer(0));
+        if (pool_.Load(load->source(), args) == first) s.atoms[load] = pool_.Add(first, place);
+      }
+    }
+    return s.atoms.empty() ? condition : pool_.Substitute(condition, s, facts);
   }
 
   // Returns a condition about `sequence` in which each maximum over the sequences that the source
@@ -364,8 +399,10 @@ class ConditionReader {
   Equality& equality_;
   absl::flat_hash_set<Expr> known_;  // conditions that the source's operators enforce as well
   absl::flat_hash_set<Expr> known_of_all_;  // those about elements of inputs (OfAllPlaces)
-  Expr written_ = pool_.True();             // the rows of all writes lie inside their buffers
-  Expr source_fits_ = pool_.True();         // bounds that the source's operators need
+  // Vectors that count up along one axis, by their first element.
+  std::vector<std::pair<Expr, size_t>> counting_;
+  Expr written_ = pool_.True();      // the rows of all writes lie inside their buffers
+  Expr source_fits_ = pool_.True();  // bounds that the source's operators need
   UnmetConditions found_;
 };
 
