@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "ir/types.h"
+#include "rewrite/judge/mask_safety.h"
 #include "rewrite/judge/shared_extents.h"
 #include "rewrite/plan/cross_token_ops.h"
 #include "rewrite/recognise/axis_letters.h"
@@ -135,14 +136,6 @@ std::optional<Finding> ViewsReadInFull(const Analysis& a, const ResolvedOptions&
   return std::nullopt;
 }
 
-// Returns true if the mask reads an input at the index of the key.
-bool ReadsInputAtKeys(const Analysis& a, const AttentionSite& site) {
-  const std::vector<Expr> loads = sym::LoadsOf(site.mask.keep);
-  return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
-    return a.graph->is_graph_input(load->source()) && sym::ContainsIndex(load, 3);
-  });
-}
-
 // Refuses a sliding buffer that stays as it is: the node that reads it was lowered to one over a
 // past of all rows, which the host does not have.
 std::optional<Finding> SlidingBufferStays(const Analysis& a) {
@@ -261,7 +254,7 @@ std::optional<NoPadding> ForbidsPadding(const Analysis& a) {
 
 bool MayHideAllKeys(const Analysis& a, bool has_key_length_masks) {
   return std::any_of(a.attention.begin(), a.attention.end(), [&](const auto& attention) {
-    return attention.site && (has_key_length_masks || ReadsInputAtKeys(a, *attention.site));
+    return attention.site && (has_key_length_masks || ReadsHostMask(a, attention.site->mask.keep));
   });
 }
 

@@ -111,7 +111,7 @@ bool SeesKey(const PlanBasis& s, const MaskOfSite& mask, Expr t) {
   at.indices = {nullptr, nullptr, nullptr, t};
   const sym::Facts facts = FactsOf(s, mask);
   for (Expr part : sym::ConjunctsOf(mask.keep)) {
-    if (ReadsHostMask(s, part)) continue;
+    if (ReadsHostMask(s.a, part)) continue;
     if (TrustsHost(mask.site) && HostPosition(s, part, 3, 2) != nullptr) continue;
     const Expr here = s.pool.Substitute(part, at, facts);
     const bool holds = s.pool.Prove(here, facts) == sym::Truth::kYes || HoldsOnDiagonal(s, here) ||
@@ -182,6 +182,33 @@ bool HidesBehind(const PlanBasis& s, Expr keep, Expr bound, const sym::Facts& fa
   return s.pool.Substitute(keep, behind, facts)->is_integer(0);
 }
 
+// Returns true for graph inputs, and for values that are computed element by element from graph
+// inputs other than caches, and constants, such as the comparison of a mask of floats with 0.5.
+bool IsOfHost(const Analysis& a, ValueId v) {
+  const Graph& graph = *a.graph;
+  if (graph.is_graph_input(v)) return true;
+  constexpr size_t kMostNodes = 16;
+  std::vector<ValueId> open = {v};
+  bool given = false;
+  for (size_t k = 0; k < open.size(); ++k) {
+    const auto is_past = [&](const CacheUpdate& update) { return update.pair.past == open[k]; };
+    if (std::any_of(a.updates.begin(), a.updates.end(), is_past)) return false;
+    if (graph.is_graph_input(open[k])) {
+      given = true;
+      continue;
+    }
+    if (ConstantBehind(graph, open[k]) != nullptr) continue;
+    const NodeId n = graph.producer(open[k]);
+    if (n == kNoNode || open.size() > kMostNodes || !KeepsElementsApart(graph.node(n))) {
+      return false;
+    }
+    for (const ValueId input : graph.inputs(n)) {
+      if (input != kNoValue) open.push_back(input);
+    }
+  }
+  return given;
+}
+
 // Returns true if the node works on scores or masks element by element, or moves them.
 bool CarriesScores(const Graph& graph, NodeId n) {
   return KeepsElementsApart(graph.node(n)) || graph.Is(n, "Dropout");
@@ -202,10 +229,10 @@ bool Implies(const PlanBasis& s, const MaskOfSite& mask, Expr offset) {
   });
 }
 
-bool ReadsHostMask(const PlanBasis& s, Expr e) {
+bool ReadsHostMask(const Analysis& a, Expr e) {
   const std::vector<Expr> loads = sym::LoadsOf(e);
   return std::any_of(loads.begin(), loads.end(), [&](Expr load) {
-    return s.graph.is_graph_input(load->source()) && sym::ContainsIndex(load, 3);
+    return sym::ContainsIndex(load, 3) && IsOfHost(a, load->source());
   });
 }
 
@@ -223,7 +250,7 @@ bool HidesLater(const PlanBasis& s, const MaskOfSite& mask) {
   return std::any_of(parts.begin(), parts.end(), [&](Expr part) {
     // The rows of a window are not at the positions that the host counts.
     const bool counted = !mask.key.window() && HostPosition(s, part, 3, 2) != nullptr;
-    return counted || ReadsHostMask(s, part);
+    return counted || ReadsHostMask(s.a, part);
   });
 }
 
@@ -267,7 +294,7 @@ bool PadsLeak(const PlanBasis& s) {
   bool loses_rows = false, sees_all = false;
   for (const AnalysedAttention& attention : s.a.attention) {
     const bool biased = attention.site && !attention.site->mask.biases.empty();
-    const bool padded = attention.site && ReadsHostMask(s, attention.site->mask.keep);
+    const bool padded = attention.site && ReadsHostMask(s.a, attention.site->mask.keep);
     loses_rows =
         loses_rows || ((padded || biased) && !KeepsRowsWithoutKeys(*attention.site, s.options));
     sees_all = sees_all || !padded;

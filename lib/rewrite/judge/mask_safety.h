@@ -22,8 +22,9 @@ struct MaskOfSite {
 // Returns true if a conjunct of `keep` implies t <= start + offset, in each case of the start.
 bool Implies(const PlanBasis& s, const MaskOfSite& mask, sym::Expr offset);
 
-// Returns true if e reads a graph input at the index of the key, such as a padding mask.
-bool ReadsHostMask(const PlanBasis& s, sym::Expr e);
+// Returns true if e reads a mask of the host at the index of the key: a graph input, or a value that
+// is computed from graph inputs other than caches, element by element.
+bool ReadsHostMask(const Analysis& a, sym::Expr e);
 
 // Returns true if Attention-24 and the source both give 0 for a query without visible keys. With
 // MaskForm::kAdditive Attention-24 gives an average of values instead, unless there is a sink.

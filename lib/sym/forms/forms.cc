@@ -6,6 +6,7 @@
 #include "fmt/format.h"
 #include "ir/declared_sizes.h"
 #include "ir/operators/operator_changes.h"
+#include "ir/operators/operator_traits.h"
 #include "ir/tensor_data.h"
 #include "sym/forms/forms_engine.h"
 
@@ -41,6 +42,25 @@ Expr FromElements(Engine& engine, absl::Span<const Expr> elements) {
   return result;
 }
 
+// Returns true if all nodes that read the value, behind nodes that move elements, compare it or
+// cast it to integers or bools, as those that read a mask of floats do.
+bool IsReadAsMask(const Graph& graph, ValueId v, int depth = 0) {
+  constexpr int kDeepest = 8;
+  const auto uses = graph.uses(v);
+  return depth < kDeepest && (depth > 0 || !uses.empty()) &&
+         std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
+           if (use.kind != Use::Kind::kNodeInput) return false;
+           const onnx::NodeProto& node = graph.node(use.node);
+           if (graph.Is(use.node, "Shape") || IsComparison(node.op_type())) return true;
+           const int64_t to = IntAttribute(node, "to", 0);
+           if (graph.Is(use.node, "Cast") && to != 0 && !IsFloatType(static_cast<int32_t>(to))) {
+             return true;
+           }
+           return !MovedOperands(node).empty() &&
+                  IsReadAsMask(graph, graph.outputs(use.node)[0], depth + 1);
+         });
+}
+
 }  // namespace
 
 Engine::Engine(const Graph& graph, const FormsOptions& options)
@@ -56,11 +76,14 @@ void Engine::DeclareDims() {
     for (int axis = 0; axis < static_cast<int>(shape.size()); ++axis) {
       if (shape[axis]->kind() != Kind::kDim) continue;
       origins_.try_emplace(shape[axis]->dim(), Forms::DimOrigin{v, axis});
-      const int32_t type = graph_.type(v).elem_type;
-      const bool truths = type == onnx::TensorProto::BOOL;
-      if (!truths && !IsIntegerType(type)) dims_of_reals_.insert(shape[axis]->dim());
+      if (!IsCountOrMask(v)) dims_of_reals_.insert(shape[axis]->dim());
     }
   }
+}
+
+bool Engine::IsCountOrMask(ValueId input) const {
+  const int32_t type = graph_.type(input).elem_type;
+  return type == onnx::TensorProto::BOOL || IsIntegerType(type) || IsReadAsMask(graph_, input);
 }
 
 DimSymbol Engine::OwnSymbol(ValueId v, int axis) const {

@@ -98,8 +98,10 @@ class Engine {
   bool MayBeTakenAsEqual(NodeId node, Expr a, Expr b);
   // The bounds of extents that follow from the assumptions so far (kInside).
   ClippedExtents& clipped() { return clipped_; }
-  // Returns true if an input of integers or bools declares the axis, and no input of real numbers
-  // does.
+  // Returns true for graph inputs of integers or bools, and for those of real numbers that are only
+  // compared or cast to such types, as a mask of floats is.
+  bool IsCountOrMask(ValueId input) const;
+  // Returns true if such an input declares the axis, and no other input does.
   bool IsOnlyOfIntegers(const DimSymbol& axis) const;
   int32_t TypeOf(ValueId v) const { return values_[v].type; }
   // See Forms::AssumeNumbersOf and Forms::NumbersOf.
@@ -179,7 +181,7 @@ class Engine {
   absl::flat_hash_map<ValueId, NumberSet> assumed_numbers_;
   NamesOfSizes named_dims_;
   absl::flat_hash_map<DimSymbol, Forms::DimOrigin> origins_;
-  // Axes that an input declares whose type is neither an integer type nor bool.
+  // Axes that other inputs declare than those of IsCountOrMask.
   absl::flat_hash_set<DimSymbol> dims_of_reals_;
   absl::flat_hash_set<ValueId> foreign_;        // values of unknown rank behind foreign operators
   absl::flat_hash_map<DimSymbol, Expr> taken_;  // axes whose length broadcasts have fixed

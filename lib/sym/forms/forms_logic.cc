@@ -263,6 +263,12 @@ bool Engine::IsGivenByHost(ValueId source) {
   if (!fresh || it->second) return it->second;
   const NodeId n = graph_.producer(source);
   if (n == kNoNode) return false;
+  if (graph_.Is(n, "Cast")) {  // of a mask of floats: forms look through casts between integers
+    const Expr cast = Of(graph_.inputs(n)[0]).form.element;
+    const bool mask = cast != nullptr && cast->kind() == Kind::kLoad &&
+                      graph_.is_graph_input(cast->source()) && IsCountOrMask(cast->source());
+    return of_host_[source] = mask;
+  }
   const bool sums = graph_.Is(n, "CumSum") || graph_.Is(n, "ReduceSum");
   if (!sums && !graph_.Is(n, "ReduceMax") && !graph_.Is(n, "ReduceMin")) return false;
   const Form operand = Of(graph_.inputs(n)[0]).form;

@@ -98,13 +98,11 @@ class ForwardBounds {
     return extent_->kind() == Kind::kInteger && Holds(pool_.Sub(extent_, bound));
   }
 
-  // Returns true for the length of a mask or of another integer or bool input.
+  // Returns true for the length of a mask or of another input that IsCountOrMask is true for.
   bool IsOfHost(Expr extent) const {
     if (extent->kind() != Kind::kDim) return false;
     const auto origin = c_.engine().OriginOf(extent->dim());
-    if (!origin) return false;
-    const int32_t type = c_.engine().graph().type(origin->input).elem_type;
-    return IsIntegerType(type) || type == onnx::TensorProto::BOOL;
+    return origin && c_.engine().IsCountOrMask(origin->input);
   }
 
   // Returns true if e >= 0 is provable where all axes that inputs declare have an element.
