@@ -123,23 +123,6 @@ std::string EscapeJsonInScript(std::string_view json) {
   return out;
 }
 
-std::string QuoteDot(std::string_view text) {
-  // EscapeTerminal runs first, so that the backslashes that it adds are doubled, too.
-  const std::string escaped = Escape(EscapeTerminal(text), [](char c) -> const char* {
-    switch (c) {
-      case '"':
-        return "\\\"";
-      case '\\':
-        return "\\\\";
-      case '&':
-        return "&amp;";
-      default:
-        return nullptr;
-    }
-  });
-  return "\"" + escaped + "\"";
-}
-
 std::string EscapeGithubData(std::string_view text) {
   return Escape(text, [](char c) -> const char* {
     return c == '%' ? "%25" : c == '\r' ? "%0D" : c == '\n' ? "%0A" : nullptr;
@@ -150,19 +133,6 @@ std::string EscapeGithubProperty(std::string_view text) {
   return Escape(text, [](char c) -> const char* {
     return c == '%' ? "%25" : c == ':' ? "%3A" : c == ',' ? "%2C" : nullptr;
   });
-}
-
-std::string EscapeMarkdown(std::string_view text) {
-  std::string out;
-  for (const char c : EscapeTerminal(text)) {
-    // Character references are used because "|" ends a table cell even behind a backslash.
-    if (std::string_view("\\`*_{}[]()<>#+-.!|~&:@$=^\"'").find(c) != std::string_view::npos) {
-      out += fmt::format("&#{};", static_cast<int>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out;
 }
 
 std::string EscapeUriPath(std::string_view path) {

@@ -34,19 +34,11 @@ std::string EscapeMarkup(std::string_view text);
 // no line separator at which older JavaScript ends a string. The JSON keeps its meaning.
 std::string EscapeJsonInScript(std::string_view json);
 
-// Returns a quoted DOT string. It is never an HTML label, and escapes of Graphviz ("\N", "\l") and
-// HTML entities in the text have no effect.
-std::string QuoteDot(std::string_view text);
-
 // Escape the data and the properties of workflow commands of GitHub Actions ("::error
 // file=PROPERTY::DATA"). Line breaks in data are kept; all other unsafe characters become the
 // visible escapes of EscapeTerminal.
 std::string EscapeGithubData(std::string_view text);
 std::string EscapeGithubProperty(std::string_view text);
-
-// Escapes one cell of a Markdown table: the result has no markup, no HTML and nothing that ends the
-// cell.
-std::string EscapeMarkdown(std::string_view text);
 
 // Returns a path as a URI reference (SARIF): percent-encoded, with slashes kept. The result never
 // starts with a scheme or a host.

@@ -1,7 +1,6 @@
 #include "ir/subgraphs.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/coded.h"
 #include "base/escape.h"
@@ -103,27 +102,6 @@ std::vector<std::string_view> CapturedNames(const std::vector<Scope>& scopes) {
     for (const auto& output : scopes[i].graph->output()) read(output.name());
   }
   return names;
-}
-
-int SubgraphDepth(const onnx::ModelProto& model) {
-  int deepest = 0;
-  std::vector<std::pair<const onnx::GraphProto*, int>> open = {{&model.graph(), 0}};
-  const auto push_bodies = [&](const onnx::NodeProto& node, int depth) {
-    for (const auto& attribute : node.attribute()) {
-      if (attribute.has_g()) open.emplace_back(&attribute.g(), depth);
-      for (const auto& graph : attribute.graphs()) open.emplace_back(&graph, depth);
-    }
-  };
-  for (const auto& function : model.functions()) {
-    for (const auto& node : function.node()) push_bodies(node, 1);
-  }
-  while (!open.empty()) {
-    const auto [graph, depth] = open.back();
-    open.pop_back();
-    deepest = std::max(deepest, depth);
-    for (const auto& node : graph->node()) push_bodies(node, depth + 1);
-  }
-  return deepest;
 }
 
 absl::Status RenameValues(const absl::flat_hash_map<std::string, std::string>& names,

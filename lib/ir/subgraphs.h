@@ -39,10 +39,6 @@ bool Defines(const std::vector<Scope>& scopes, int scope, std::string_view name)
 // Returns the names that the bodies read and do not define, each once, in order of appearance.
 std::vector<std::string_view> CapturedNames(const std::vector<Scope>& scopes);
 
-// Returns the depth of the most deeply nested body of a model, including its functions; 0 if it has
-// no bodies.
-int SubgraphDepth(const onnx::ModelProto& model);
-
 // Renames the values that a node reads and defines, including what its bodies capture. Names that a
 // body defines itself stay. Returns InvalidArgument if a body defines a name twice; does not check
 // whether a body defines one of the new names.

@@ -25,20 +25,9 @@ TEST(Escape, JsonInScript) {
   EXPECT_EQ(EscapeJsonInScript(R"({"a":"</script>&"})"), R"({"a":"\u003c/script\u003e\u0026"})");
 }
 
-TEST(Escape, Dot) {
-  EXPECT_EQ(QuoteDot("a\"}];//\\N"), R"("a\"}];//\\N")");
-  EXPECT_EQ(QuoteDot("<b>&lt;"), R"("<b>&amp;lt;")");
-  EXPECT_EQ(QuoteDot("a\nb"), R"("a\\nb")");
-  EXPECT_EQ(QuoteDot(""), R"("")");
-}
-
 TEST(Escape, Github) {
   EXPECT_EQ(EscapeGithubData("50%\r\n::error::x"), "50%25%0D%0A::error::x");
   EXPECT_EQ(EscapeGithubProperty("a,b::c%\n"), "a%2Cb%3A%3Ac%25\\n");
-}
-
-TEST(Escape, Markdown) {
-  EXPECT_EQ(EscapeMarkdown("a|b`c` <i>"), "a&#124;b&#96;c&#96; &#60;i&#62;");
 }
 
 TEST(Escape, UriPath) {

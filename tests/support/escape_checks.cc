@@ -114,20 +114,6 @@ std::string ReadReferences(std::string text) {
   return text;
 }
 
-std::string ReadNumericReferences(const std::string& text) {
-  std::string out;
-  for (size_t at = 0; at < text.size();) {
-    if (text.compare(at, 2, "&#") == 0) {
-      const size_t end = text.find(';', at);
-      out += static_cast<char>(Number(text.substr(at + 2, end - at - 2), 10));
-      at = end + 1;
-    } else {
-      out += text[at++];
-    }
-  }
-  return out;
-}
-
 bool IsQuoted(const std::string& text) {
   if (text.size() < 2 || text.front() != '"' || text.back() != '"') return false;
   for (size_t at = 1; at + 1 < text.size(); ++at) {
@@ -138,15 +124,6 @@ bool IsQuoted(const std::string& text) {
 }
 
 std::string Inside(const std::string& quoted) { return quoted.substr(1, quoted.size() - 2); }
-
-std::string ReadDot(const std::string& body) {
-  std::string out;
-  for (size_t at = 0; at < body.size(); ++at) {
-    if (body[at] == '\\') ++at;
-    out += body[at];
-  }
-  return Replace(out, "&amp;", "&");
-}
 
 // Returns true if no character is acted on instead of shown.
 bool IsSafe(const std::string& text, std::string_view allowed = "") {
@@ -182,18 +159,10 @@ std::string BrokenEscape(std::string_view given) {
   if (!IsSafe(markup) || HasAnyOf(markup, "<>\"'")) return "markup: something acts";
   if (ReadReferences(markup) != shown) return "markup: cannot be read back";
 
-  const std::string dot = QuoteDot(text);
-  if (!IsSafe(dot) || !IsQuoted(dot)) return "DOT: something acts";
-  if (ReadDot(Inside(dot)) != shown) return "DOT: cannot be read back";
-
   const std::string data = EscapeGithubData(text), property = EscapeGithubProperty(text);
   if (!IsSafe(data) || !IsSafe(property) || HasAnyOf(property, ":,")) return "GitHub: acts";
   if (EscapeTerminal(ReadPercent(data)) != shown) return "GitHub: data cannot be read back";
   if (ReadPercent(property) != shown) return "GitHub: a property cannot be read back";
-
-  const std::string markdown = EscapeMarkdown(text);
-  if (!IsSafe(markdown) || HasAnyOf(markdown, "|<>`[]*_\\")) return "Markdown: something acts";
-  if (ReadNumericReferences(markdown) != shown) return "Markdown: cannot be read back";
 
   const std::string uri = EscapeUriPath(text);
   if (!IsPrintableAscii(uri) || HasAnyOf(uri, ":?#\\ ") || uri.rfind("//", 0) == 0) return "URI";

@@ -215,14 +215,16 @@ TEST(FormsShape, MalformedNodesAreOpaque) {
 }
 
 TEST(FormsShape, BudgetMakesAValueOpaque) {
-  sym::FormsOptions options;
-  options.max_expr_size = 12;
-  FormsOfText m(ModelText("(float[P,D] a, float[S,D] b) => (float[Q,D] y)",
-                          "c = Concat <axis = 0> (a, b)\n"
-                          "y = Concat <axis = 0> (c, c)"),
-                options);
-  EXPECT_TRUE(m.Of("y").opaque);
-  EXPECT_EQ(m.Of("y").shape.size(), 2u);
+  // Each Concat doubles the expression of an element.
+  std::string text = "c0 = Concat <axis = 0> (a, b)\n";
+  for (int k = 1; k <= 14; ++k) {
+    const std::string before = "c" + std::to_string(k - 1);
+    text += "c" + std::to_string(k) + " = Concat <axis = 0> (" + before + ", " + before + ")\n";
+  }
+  FormsOfText m(ModelText("(float[P,D] a, float[S,D] b) => (float[Q,D] c14)", text));
+  EXPECT_FALSE(m.Of("c1").opaque);
+  EXPECT_TRUE(m.Of("c14").opaque);
+  EXPECT_EQ(m.Of("c14").shape.size(), 2u);
 }
 
 // A 0 that is computed stands for the operand's own extent, which is another one.

@@ -72,7 +72,6 @@ struct Session::Impl {
   absl::Status Execute(Fetches* fetches);
   absl::Status StoreCaches();
   void CommitCaches(Fetches* fetches);
-  void DropReplacements();
 
   std::shared_ptr<const Program> program;
   Frame frame;

@@ -239,12 +239,6 @@ Value Value::WithDims(Dims dims) const {
   return v;
 }
 
-Value Value::WithType(int32_t type) const {
-  Value v = *this;
-  v.type_ = type;
-  return v;
-}
-
 int64_t Wrap(int32_t type, int64_t value) {
   switch (type) {
     case TensorProto::INT32:

@@ -86,7 +86,6 @@ class Value {
   std::optional<int64_t> columns;
 
   Value WithDims(Dims dims) const;
-  Value WithType(int32_t type) const;
 
  private:
   int32_t type_ = 0;

@@ -183,15 +183,6 @@ bool AddTerm(Polynomial* p, Monomial atoms, int64_t coefficient) {
   return !__builtin_add_overflow(known, coefficient, &known);
 }
 
-bool AddTo(Polynomial* p, Expr e, int64_t factor) {
-  for (const Term& term : TermsOf(e)) {
-    int64_t c = 0;
-    if (__builtin_mul_overflow(term.coefficient, factor, &c)) return false;
-    if (!AddTerm(p, term.atoms, c)) return false;
-  }
-  return true;
-}
-
 namespace {
 
 bool InOrder(const Term& a, const Term& b) {

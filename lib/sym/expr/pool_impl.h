@@ -46,8 +46,7 @@ struct Pool::Impl {
 
 // Returns the terms of any expression: none for 0. The constant term has no atoms.
 std::vector<Term> TermsOf(Expr e);
-// Adds factor * e, or one term, to *p. Returns false if a coefficient overflows.
-bool AddTo(Polynomial* p, Expr e, int64_t factor);
+// Adds one term to *p. Returns false if a coefficient overflows.
 bool AddTerm(Polynomial* p, Monomial atoms, int64_t coefficient);
 // Returns true if `part` occurs anywhere in e, including e itself.
 bool ContainsNode(Expr e, Expr part);

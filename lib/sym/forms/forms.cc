@@ -217,8 +217,7 @@ void Engine::EvaluateConstant(ValueId v, const onnx::TensorProto& tensor) {
   }
   const bool is_whole =
       IsIntegerType(tensor.data_type()) || tensor.data_type() == onnx::TensorProto::BOOL;
-  if (is_whole && shape.size() == 1 && tensor.dims(0) > 0 &&
-      tensor.dims(0) <= options_.max_vector) {
+  if (is_whole && shape.size() == 1 && tensor.dims(0) > 0 && tensor.dims(0) <= kMaxVector) {
     if (const auto ints = ReadInts(tensor); ints.ok()) {
       std::vector<Expr> elements;
       for (int64_t x : *ints) elements.push_back(pool_.Integer(x));
@@ -264,7 +263,7 @@ std::optional<std::vector<Expr>> Engine::Elements(const Value& value) {
   }
   if (!value.form.known_rank || value.rank() > 1) return std::nullopt;
   if (value.rank() == 0) return std::vector<Expr>{value.form.element};
-  if (value.dim(0)->kind() != Kind::kInteger || value.dim(0)->value() > options_.max_vector) {
+  if (value.dim(0)->kind() != Kind::kInteger || value.dim(0)->value() > kMaxVector) {
     return std::nullopt;
   }
   std::vector<Expr> result;
@@ -276,7 +275,7 @@ std::optional<std::vector<Expr>> Engine::Elements(const Value& value) {
 }
 
 void Engine::Finish(ValueId v, Shape shape, Expr element) {
-  if (element == nullptr || element->size() > options_.max_expr_size) {
+  if (element == nullptr || element->size() > kMaxExprSize) {
     return SetOpaque(v, std::move(shape));
   }
   Value& value = values_[v];
@@ -290,7 +289,7 @@ void Engine::Finish(ValueId v, Shape shape, Expr element) {
 void Engine::Set(ValueId v, Shape shape, const ElementFn& fn) {
   if (v == kNoValue) return;
   for (Expr& dim : shape) {
-    if (dim == nullptr || dim->size() > options_.max_expr_size) return SetUnknown(v);
+    if (dim == nullptr || dim->size() > kMaxExprSize) return SetUnknown(v);
     dim = clipped_.Simplified(dim);
   }
   const Facts facts = FactsOf(shape);
@@ -298,13 +297,12 @@ void Engine::Set(ValueId v, Shape shape, const ElementFn& fn) {
   Expr element = fn(AllIndices(pool_, rank), facts);
   std::optional<std::vector<Expr>> elements;
   const bool exact = !IsFloatType(values_[v].type);
-  if (exact && rank == 1 && shape[0]->kind() == Kind::kInteger &&
-      shape[0]->value() <= options_.max_vector) {
+  if (exact && rank == 1 && shape[0]->kind() == Kind::kInteger && shape[0]->value() <= kMaxVector) {
     elements.emplace();
     for (int64_t k = 0; k < shape[0]->value(); ++k) {
       const Expr index = pool_.Integer(k);
       const Expr x = fn({&index, 1}, Facts{});
-      if (x == nullptr || x->size() > options_.max_expr_size) {
+      if (x == nullptr || x->size() > kMaxExprSize) {
         elements.reset();
         break;
       }
@@ -333,7 +331,7 @@ void Engine::KeepElements(ValueId v, std::vector<Expr> elements) {
 void Engine::SetOpaque(ValueId v, Shape shape) {
   if (v == kNoValue) return;
   for (size_t axis = 0; axis < shape.size(); ++axis) {
-    if (shape[axis] == nullptr || shape[axis]->size() > options_.max_expr_size) {
+    if (shape[axis] == nullptr || shape[axis]->size() > kMaxExprSize) {
       shape[axis] = OwnDim(v, static_cast<int>(axis));
     }
     shape[axis] = clipped_.Simplified(shape[axis]);

@@ -27,9 +27,12 @@ struct Form {
   bool opaque = true;  // the element is Load(value, i0, ...)
 };
 
+// Values with larger expressions become opaque.
+inline constexpr int64_t kMaxExprSize = 20000;
+// Integer vectors up to this length are kept by element.
+inline constexpr int64_t kMaxVector = 64;
+
 struct FormsOptions {
-  int64_t max_expr_size = 20000;  // values with larger expressions become opaque
-  int64_t max_vector = 64;        // integer vectors up to this length are kept by element
   // One element per node: true if the caller proves each assumption about the node's broadcasts, so
   // that more of them may be made. Nodes beyond the end count as false.
   std::vector<bool> compared;
@@ -109,7 +112,7 @@ class Forms {
   Facts FactsFor(ValueId v);  // 0 <= i_k < shape[k]; v has a known rank
 
   // Returns the elements of a value of rank 0, or of rank 1 with a constant length up to
-  // max_vector; nullopt otherwise.
+  // kMaxVector; nullopt otherwise.
   std::optional<std::vector<Expr>> Elements(ValueId v);
 
   // Returns the element type of v as onnx::TensorProto::DataType, declared or propagated; 0 if

@@ -60,7 +60,7 @@ class Engine {
   // See Forms::Elements.
   std::optional<std::vector<Expr>> Elements(const Value& value);
 
-  // Sets the shape and the element of a value. An element that is null or larger than max_expr_size
+  // Sets the shape and the element of a value. An element that is null or larger than kMaxExprSize
   // makes the value opaque; a dimension that is null or as large makes its rank unknown.
   void Set(ValueId v, Shape shape, const ElementFn& fn);
   // Sets a vector by its elements, or a scalar by its only one. A null element makes the rank
@@ -131,8 +131,6 @@ class Engine {
   Expr Lift(std::vector<Expr> xs, const std::function<Expr(absl::Span<const Expr>)>& fn);
   // Returns true if e is built from integers, integer loads and predicates only.
   bool IsIntegral(Expr e);
-  // Returns true if a load in e is of a float tensor, or of one of unknown type.
-  bool HasFloatLoad(Expr e);
   // Returns true if e reads a tensor that is not a constant of the graph.
   bool DependsOnData(Expr e);
   // Returns true if e is a number that the host gives: arithmetic of elements of graph inputs, and

@@ -203,14 +203,6 @@ Expr Engine::StridedLength(Expr length, int64_t step) {
   return pool_.FloorDiv(pool_.Add(length, pool_.Integer(step - 1)), pool_.Integer(step), Facts{});
 }
 
-bool Engine::HasFloatLoad(Expr e) {
-  for (ValueId v : SourcesOf(e)) {
-    const int32_t type = TypeOf(v);
-    if (!IsIntegerType(type) && type != onnx::TensorProto::BOOL) return true;
-  }
-  return false;
-}
-
 bool Engine::DependsOnData(Expr e) {
   const std::vector<ValueId> sources = SourcesOf(e);
   return std::any_of(sources.begin(), sources.end(),

@@ -172,8 +172,7 @@ void OpConcat(OpContext& c) {
     all_elements = all_elements && c.in(k).elements.has_value();
   }
   out[*axis] = total;
-  if (all_elements && total->kind() == Kind::kInteger &&
-      total->value() <= c.engine().options().max_vector) {
+  if (all_elements && total->kind() == Kind::kInteger && total->value() <= kMaxVector) {
     std::vector<Expr> elements;
     for (int k = 0; k < n; ++k) {
       elements.insert(elements.end(), c.in(k).elements->begin(), c.in(k).elements->end());

@@ -131,10 +131,6 @@ bool Stimulus::IsMask(const std::string& input) const {
   return it != interface_.inputs.end() && it->second.reading().meaning == Meaning::kMask;
 }
 
-bool Stimulus::IsMaskPerToken(const std::string& input) const {
-  return IsMask(input) && interface_.inputs.at(input).reading().Has(Extent::kTokens);
-}
-
 exec::Shape Stimulus::CacheShape(const ManifestCache& cache, int64_t batch, int64_t length) const {
   exec::Shape shape;
   for (const Axis& axis : interface_.caches.at(cache.source.input)) {
@@ -144,13 +140,6 @@ exec::Shape Stimulus::CacheShape(const ManifestCache& cache, int64_t batch, int6
                                                   : axis.value);
   }
   return shape;
-}
-
-int64_t Stimulus::RowsPerSequence(const ManifestCache& cache) const {
-  for (const Axis& axis : interface_.caches.at(cache.source.input)) {
-    if (axis.extent == Extent::kBatch) return axis.value;
-  }
-  return 1;
 }
 
 void Stimulus::FillWithNoise(const ManifestCache& cache, const std::vector<int>& sequences,

@@ -35,9 +35,6 @@ class Stimulus {
                                     std::optional<int64_t> fill = std::nullopt) const;
   // Returns the shape, in the source's layout, of a source cache with `length` rows.
   exec::Shape CacheShape(const ManifestCache& cache, int64_t batch, int64_t length) const;
-  // Returns how many rows of the cache's batch axis belong to one sequence: 1, or the heads that
-  // are joined with the batch.
-  int64_t RowsPerSequence(const ManifestCache& cache) const;
   // Fills a source cache, in the source's layout, with noise in [-amplitude, amplitude), integer
   // types with whole numbers of most of their range. first: the token that row 0 holds.
   void FillWithNoise(const ManifestCache& cache, const std::vector<int>& sequences, int64_t first,
@@ -49,8 +46,6 @@ class Stimulus {
   std::optional<int64_t> fixed_tokens() const { return interface_.fixed_tokens; }
   // Returns true if an input is a mask, by its chosen reading.
   bool IsMask(const std::string& input) const;
-  // Returns true if an input is a mask with a row for each new token.
-  bool IsMaskPerToken(const std::string& input) const;
 
  private:
   // Returns the element for sequence b, new token `token` and key `key`; `rest` is its index along

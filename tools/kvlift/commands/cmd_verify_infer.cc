@@ -468,8 +468,4 @@ std::vector<Manifest> InferRelations(const Model& before, const Model& after) {
   return remain;
 }
 
-Manifest InferRelation(const Model& before, const Model& after) {
-  return InferRelations(before, after).front();
-}
-
 }  // namespace kvlift::cli

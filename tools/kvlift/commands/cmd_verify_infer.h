@@ -16,7 +16,6 @@ namespace kvlift::cli {
 
 // Returns at least one relation: all that the graphs cannot tell apart, the likeliest first.
 std::vector<Manifest> InferRelations(const Model& before, const Model& after);
-Manifest InferRelation(const Model& before, const Model& after);  // the likeliest
 
 // Verifies the models under each inferred relation and returns the worst verdict; `*worst` is set
 // to the index of its relation. Two exports of one model may give the rows of padding tokens that
