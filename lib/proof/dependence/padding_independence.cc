@@ -6,10 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "fmt/format.h"
-#include "proof/dependence/token_axes.h"
+#include "proof/dependence/token_reads.h"
 #include "proof/graphs/operand_places.h"
 #include "proof/reading/read_attention.h"
 
@@ -19,17 +18,6 @@ namespace {
 using sym::Expr;
 using sym::Facts;
 using sym::Kind;
-
-// The element that is being judged: the extents of its indices, and the tokens that the indices
-// stand for.
-struct Place {
-  Facts facts;
-  std::vector<Expr> tokens;  // the number of each such token in the step; below 0 in the past
-};
-
-// The values that a token may not read outside the attentions: those of later tokens of its step,
-// or the results of attentions for any other token.
-enum class Barred { kLater, kOthersOfAttention };
 
 class IndependenceReader {
  public:
@@ -43,9 +31,7 @@ class IndependenceReader {
         twins_(twins),
         attentions_(attentions),
         relation_(relation),
-        past_(twins.past()),
-        new_(twins.new_tokens()),
-        axes_(pool_, past_, new_, twins.Normal(twins.total(), Facts{})) {}
+        reads_(pair, twins, barred) {}
 
   PaddingReach Run() {
     if (barred_ == Barred::kOthersOfAttention) {
@@ -54,7 +40,7 @@ class IndependenceReader {
         return HidesByInput(one.second.visible);
       });
       if (!hides) return {};
-      FindBehindAttention();
+      reads_.FindBehindAttention(attentions_);
     }
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       if (pair_.IsInAfter(n)) continue;
@@ -69,25 +55,12 @@ class IndependenceReader {
   }
 
  private:
-  // Finds the values that are computed from results of attentions.
-  void FindBehindAttention() {
-    const auto behind = [&](ValueId v) { return v != kNoValue && behind_attention_.contains(v); };
-    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      const auto inputs = graph_.inputs(n), captures = graph_.captures(n);
-      const bool reads = std::any_of(inputs.begin(), inputs.end(), behind) ||
-                         std::any_of(captures.begin(), captures.end(), behind);
-      for (ValueId v : graph_.outputs(n)) {
-        if (v != kNoValue && (reads || attentions_.contains(v))) behind_attention_.insert(v);
-      }
-    }
-  }
-
   PaddingReach ReachOf(const std::string& name) {
     const ValueId value = pair_.Before(name);
     if (value == kNoValue) return {};
     const sym::Form form = forms_.Of(value);
     if (!form.known_rank) return {fmt::format("the shape of {} is not seen", name), false};
-    PaddingReach reach = Of(form.element, form.shape, {});
+    PaddingReach reach = reads_.Of(form.element, form.shape, {});
     if (!reach.why.empty()) reach.why = fmt::format("{}: {}", name, reach.why);
     return reach;
   }
@@ -96,24 +69,24 @@ class IndependenceReader {
   void Judge(NodeId n, int output) {
     const ValueId result = graph_.outputs(n)[static_cast<size_t>(output)];
     if (result == kNoValue || !forms_.Of(result).opaque) return;
-    if (!Matters(result)) return;
+    if (!reads_.Matters(result)) return;
     PaddingReach reach = OfResult(n, output, result);
     if (reach.why.empty() || IsShownInParts(n, output, result)) return;
     if (const AttentionReading* attention = ReadingOf(n, result)) reach = OfAttention(*attention);
-    if (!reach.why.empty()) reached_[result] = std::move(reach);
+    if (!reach.why.empty()) reads_.SetNotShown(result, std::move(reach));
   }
 
   // Returns true if the statement holds with axes of c * S indices read as the parts of tokens.
   // What is computed from the result then reads it so.
   bool IsShownInParts(NodeId n, int output, ValueId result) {
     const auto is_product = [&](Expr extent) {
-      return axes_.AlongOf(twins_.Normal(extent, Facts{}), true) == Along::kTokensAndParts;
+      return reads_.AlongOf(extent, true) == Along::kTokensAndParts;
     };
     const std::vector<Expr> shape = forms_.Of(result).shape;
     if (std::none_of(shape.begin(), shape.end(), is_product)) return false;
-    in_parts_.insert(result);
+    reads_.ReadInParts(result, true);
     if (OfResult(n, output, result).why.empty()) return true;
-    in_parts_.erase(result);
+    reads_.ReadInParts(result, false);
     return false;
   }
 
@@ -140,23 +113,23 @@ class IndependenceReader {
     }
     // A sum of all elements up to the own one, along an axis that is known.
     const bool earlier = barred_ == Barred::kLater;
-    if (earlier && SumsEarlierTokens(n, form, in_parts_.contains(result))) {
-      return Of(forms_.At(graph_.inputs(n)[0], Own(form.shape.size()), Facts{form.shape}),
-                form.shape, {}, in_parts_.contains(result));
+    if (earlier && SumsEarlierTokens(n, form, reads_.IsReadInParts(result))) {
+      return reads_.Of(forms_.At(graph_.inputs(n)[0], Own(form.shape.size()), Facts{form.shape}),
+                       form.shape, {}, reads_.IsReadInParts(result));
     }
     for (const OperandPlace& place : *places) {
       const ValueId operand = graph_.inputs(n)[static_cast<size_t>(place.input)];
       // An index that an operand chooses reads one element of those along an axis.
       const bool chooses = absl::StartsWith(graph_.node(n).op_type(), "Gather");
       for (Expr extent : place.taken) {
-        const Along along = axes_.AlongOf(twins_.Normal(extent, Facts{}));
+        const Along along = reads_.AlongOf(extent);
         if (chooses || along == Along::kNoTokens) continue;
         return {fmt::format("{} takes in all tokens", what),
                 TakesSamePadding(n, place.taken, along)};
       }
-      const Facts facts{Joined(form.shape, place.taken)};
-      PaddingReach reach = Of(forms_.At(operand, place.at, facts), form.shape, place.taken,
-                              in_parts_.contains(result));
+      const Facts facts{TokenReads::Joined(form.shape, place.taken)};
+      PaddingReach reach = reads_.Of(forms_.At(operand, place.at, facts), form.shape, place.taken,
+                                     reads_.IsReadInParts(result));
       if (!reach.why.empty()) return reach;
     }
     return {};
@@ -171,7 +144,7 @@ class IndependenceReader {
     const auto rank = static_cast<int64_t>(form.shape.size());
     const int64_t at = axis->front()->value() + (axis->front()->value() < 0 ? rank : 0);
     if (at < 0 || at >= rank) return false;
-    const Along along = axes_.AlongOf(twins_.Normal(form.shape[at], Facts{}), in_parts);
+    const Along along = reads_.AlongOf(form.shape[at], in_parts);
     return along != Along::kSequencesAndTokens && along != Along::kUnknown;
   }
 
@@ -180,7 +153,7 @@ class IndependenceReader {
   // stands for.
   bool TakesSamePadding(NodeId n, absl::Span<const Expr> taken, Along along) const {
     const bool of_query = std::all_of(taken.begin(), taken.end(), [&](Expr extent) {
-      const Along axis = axes_.AlongOf(twins_.Normal(extent, Facts{}));
+      const Along axis = reads_.AlongOf(extent);
       return axis == Along::kKeys || axis == Along::kNoTokens;
     });
     if (of_query && CountsVisibleKeys(n)) return false;
@@ -229,15 +202,14 @@ class IndependenceReader {
   // Returns true if the host feeds a mask with a column for each key, which hides padding tokens
   // in later steps, too.
   bool HasMaskOfKeys() const {
-    return std::any_of(relation_.inputs.begin(), relation_.inputs.end(),
-                       [&](const ManifestInput& input) {
-                         const ValueId v = pair_.Before(NameInSource(input));
-                         if (v == kNoValue || !forms_.Of(v).known_rank) return false;
-                         const std::vector<Expr>& shape = forms_.Of(v).shape;
-                         return std::any_of(shape.begin(), shape.end(), [&](Expr extent) {
-                           return axes_.AlongOf(twins_.Normal(extent, Facts{})) == Along::kKeys;
-                         });
-                       });
+    return std::any_of(
+        relation_.inputs.begin(), relation_.inputs.end(), [&](const ManifestInput& input) {
+          const ValueId v = pair_.Before(NameInSource(input));
+          if (v == kNoValue || !forms_.Of(v).known_rank) return false;
+          const std::vector<Expr>& shape = forms_.Of(v).shape;
+          return std::any_of(shape.begin(), shape.end(),
+                             [&](Expr extent) { return reads_.AlongOf(extent) == Along::kKeys; });
+        });
   }
 
   PaddingReach OfAttention(const AttentionReading& reading) {
@@ -250,29 +222,30 @@ class IndependenceReader {
       std::vector<Expr> shape(extents.begin(), extents.begin() + 4);
       shape.push_back(last);
       // The tokens behind the rows of a window depend on how many it has dropped.
-      const bool window = axes_.AlongOf(twins_.Normal(extents[3], Facts{})) == Along::kUnknown;
+      const bool window = reads_.AlongOf(extents[3]) == Along::kUnknown;
       if (barred_ == Barred::kOthersOfAttention && window) {
         if (element != reading.query) continue;
         shape[3] = pool_.Integer(1);
       }
-      if (PaddingReach reach = Of(element, shape, {}); !reach.why.empty()) return reach;
+      if (PaddingReach reach = reads_.Of(element, shape, {}); !reach.why.empty()) return reach;
     }
     if (barred_ == Barred::kOthersOfAttention) {
-      const Along keys = axes_.AlongOf(twins_.Normal(extents[3], Facts{}));
+      const Along keys = reads_.AlongOf(extents[3]);
       if (keys == Along::kNoTokens || HidesByInput(reading.visible)) return {};
       return {"an attention sees padding tokens", false};
     }
     const std::vector<Expr> shape(extents.begin(), extents.begin() + 4);
     for (Expr bias : reading.bias) {
-      if (PaddingReach reach = Of(bias, shape, {}); !reach.why.empty()) return reach;
+      if (PaddingReach reach = reads_.Of(bias, shape, {}); !reach.why.empty()) return reach;
     }
     if (reading.sink != nullptr) {
       const std::vector<Expr> rows(extents.begin(), extents.begin() + 3);
-      if (PaddingReach reach = Of(reading.sink, rows, {}); !reach.why.empty()) return reach;
+      if (PaddingReach reach = reads_.Of(reading.sink, rows, {}); !reach.why.empty()) return reach;
     }
-    if (PaddingReach reach = Of(reading.visible, shape, {}); !reach.why.empty()) return reach;
-    const Facts facts = Normal(shape);
-    const Expr earlier = pool_.Le(key, pool_.Add(past_, own), facts);
+    PaddingReach reach = reads_.Of(reading.visible, shape, {});
+    if (!reach.why.empty()) return reach;
+    const Facts facts = reads_.Normal(shape);
+    const Expr earlier = pool_.Le(key, pool_.Add(twins_.past(), own), facts);
     const Expr visible = twins_.Normal(reading.visible, facts);
     if (pool_.Assume(earlier, visible, true, facts)->is_integer(1)) return {};
     return {"a token sees later ones of its step", false};
@@ -291,146 +264,18 @@ class IndependenceReader {
     });
   }
 
-  // Returns true if reading the value at other tokens makes a difference.
-  bool Matters(ValueId v) const {
-    return barred_ == Barred::kLater || behind_attention_.contains(v);
-  }
-
   bool ReadsTokens(NodeId n) {
     const auto reads = [&](ValueId v) {
       if (v == kNoValue || graph_.constant(v) != nullptr) return false;
       const sym::Form form = forms_.Of(v);
-      if (!form.known_rank || reached_.contains(v)) return true;
-      const auto is_token = [&](Expr extent) {
-        return axes_.AlongOf(twins_.Normal(extent, Facts{})) != Along::kNoTokens;
-      };
+      if (!form.known_rank || reads_.IsNotShown(v)) return true;
+      const auto is_token = [&](Expr extent) { return reads_.AlongOf(extent) != Along::kNoTokens; };
       return std::any_of(form.shape.begin(), form.shape.end(), is_token) ||
-             !Of(form.element, form.shape, {}).why.empty();
+             !reads_.Of(form.element, form.shape, {}).why.empty();
     };
     const auto inputs = graph_.inputs(n), captures = graph_.captures(n);
     return std::any_of(inputs.begin(), inputs.end(), reads) ||
            std::any_of(captures.begin(), captures.end(), reads);
-  }
-
-  static std::vector<Expr> Joined(std::vector<Expr> shape, const std::vector<Expr>& taken) {
-    shape.insert(shape.end(), taken.begin(), taken.end());
-    return shape;
-  }
-
-  Facts Normal(const std::vector<Expr>& shape) const {
-    Facts facts;
-    for (Expr extent : shape) facts.extents.push_back(twins_.Normal(extent, Facts{}));
-    return facts;
-  }
-
-  // Says why an element of a value of this shape may differ in a step of fewer tokens. Indices
-  // behind those of the shape have the extents `taken`. in_parts: see IsShownInParts.
-  PaddingReach Of(Expr e, const std::vector<Expr>& shape, const std::vector<Expr>& taken,
-                  bool in_parts = false) {
-    if (e == nullptr) return {"an element is not seen", false};
-    Place place{Normal(Joined(shape, taken)), {}};
-    e = twins_.Normal(e, place.facts);
-    sym::Pool::Substitution split;
-    for (size_t k = 0; k < shape.size(); ++k) {
-      const Expr extent = place.facts.extents[k];
-      const Along along = axes_.AlongOf(extent, in_parts);
-      if (along == Along::kUnknown) {
-        return {fmt::format("the extent {} is not one of tokens, keys or sequences", Text(extent)),
-                false};
-      }
-      if (along == Along::kSequencesAndTokens || along == Along::kTokensAndParts) {
-        // The index is split into one for the token and one for the sequence or the part.
-        const auto at = static_cast<int>(place.facts.extents.size());
-        const Expr count = pool_.FloorDiv(extent, new_, Facts{});
-        const bool parts = along == Along::kTokensAndParts;
-        const Expr token = pool_.Index(parts ? at : at + 1);
-        const Expr other = pool_.Index(parts ? at + 1 : at);
-        place.facts.extents.push_back(parts ? new_ : count);
-        place.facts.extents.push_back(parts ? count : new_);
-        split.indices.resize(std::max(split.indices.size(), k + 1), nullptr);
-        split.indices[k] = parts ? pool_.Add(pool_.Mul(token, count), other)
-                                 : pool_.Add(pool_.Mul(other, new_), token);
-        place.tokens.push_back(token);
-      } else if (along != Along::kNoTokens) {
-        place.tokens.push_back(
-            axes_.TokenAt(along, pool_.Index(static_cast<int>(k)), extent, place.facts));
-      }
-    }
-    if (!split.indices.empty()) e = pool_.Substitute(e, split, place.facts);
-    return OfRead(e, place, pool_.True());
-  }
-
-  // Judges what an expression reads wherever `known` holds.
-  PaddingReach OfRead(Expr e, const Place& place, Expr known) {
-    if (e->kind() == Kind::kSelect) {
-      const Expr c = e->args()[0];
-      PaddingReach reach = OfRead(c, place, known);
-      if (reach.why.empty()) reach = OfRead(e->args()[1], place, pool_.And(known, c));
-      if (reach.why.empty()) reach = OfRead(e->args()[2], place, pool_.And(known, pool_.Not(c)));
-      return reach;
-    }
-    sym::Pool::Substitution loads;
-    for (Expr load : sym::OuterLoadsOf(e)) {
-      if (PaddingReach reach = OfLoad(load, place, known); !reach.why.empty()) return reach;
-      loads.atoms[load] =
-          pool_.Load(load->source(), std::vector<Expr>(load->args().size(), pool_.Integer(0)));
-    }
-    const Expr rest = loads.atoms.empty() ? e : pool_.Substitute(e, loads, place.facts);
-    if (barred_ != Barred::kLater) return {};
-    if (axes_.HoldsUnknownSize(rest)) {
-      return {fmt::format("{} depends on a size that only running the model tells", Text(e)), true};
-    }
-    if (!axes_.CountsTokens(rest)) return {};
-    return {fmt::format("{} depends on the number of tokens", Text(e)), true};
-  }
-
-  PaddingReach OfLoad(Expr load, const Place& place, Expr known) {
-    const ValueId source = load->source();
-    if (const auto it = reached_.find(source); it != reached_.end()) return it->second;
-    if (!Matters(source)) return {};
-    const sym::Form form = forms_.Of(source);
-    for (size_t k = 0; k < load->args().size(); ++k) {
-      const Expr extent = twins_.Normal(form.shape[k], Facts{});
-      const Along along = axes_.AlongOf(extent, in_parts_.contains(source));
-      if (along == Along::kUnknown) {
-        return {fmt::format("the extent {} is not one of tokens, keys or sequences", Text(extent)),
-                false};
-      }
-      const Expr at = load->args()[k];
-      if (along == Along::kSequencesAndTokens && IsOwnRow(at, place, known)) continue;
-      const Expr token = axes_.TokenAt(along, at, extent, place.facts);
-      if (token == nullptr || along != Along::kSequencesAndTokens) {
-        if (PaddingReach reach = OfRead(at, place, known); !reach.why.empty()) return reach;
-      } else {
-        const Expr sequence = pool_.FloorDiv(at, new_, place.facts);
-        for (Expr part : {token, sequence}) {
-          if (PaddingReach reach = OfRead(part, place, known); !reach.why.empty()) return reach;
-        }
-      }
-      if (token != nullptr && !IsReal(token, place, known)) {
-        const bool later = barred_ == Barred::kLater;
-        return {fmt::format("{} may be {} token", Text(load), later ? "a later" : "another"),
-                false};
-      }
-    }
-    return {};
-  }
-
-  // Returns true if an index on an axis of sequences and tokens is that of one of the element's own
-  // tokens, in a sequence whose number does not depend on S.
-  bool IsOwnRow(Expr at, const Place& place, Expr known) const {
-    return std::any_of(place.tokens.begin(), place.tokens.end(), [&](Expr own) {
-      const Expr start = pool_.Sub(at, own);
-      const Expr sequence = pool_.FloorDiv(start, new_, place.facts);
-      return pool_.Mul(sequence, new_) == start && !axes_.CountsTokens(sequence) &&
-             sym::LoadsOf(sequence).empty() &&
-             Holds(pool_.Le(pool_.Integer(0), own, place.facts), place, known);
-    });
-  }
-
-  bool Holds(Expr condition, const Place& place, Expr known) const {
-    return condition->is_integer(1) ||
-           pool_.Assume(condition, known, true, place.facts)->is_integer(1);
   }
 
   std::vector<Expr> Own(size_t rank) const {
@@ -438,26 +283,6 @@ class IndependenceReader {
     for (size_t k = 0; k < rank; ++k) indices.push_back(pool_.Index(static_cast<int>(k)));
     return indices;
   }
-
-  // Returns true if a token may be read: it is the first of the step, of the past, or not behind
-  // one of the element's own tokens. Results of attentions may be read at tokens of the past and at
-  // the element's own token, and at the last token where the element has no token of its own.
-  bool IsReal(Expr token, const Place& place, Expr known) const {
-    if (barred_ == Barred::kOthersOfAttention) {
-      const Expr last = pool_.Sub(new_, pool_.Integer(1));
-      return Holds(pool_.Lt(token, pool_.Integer(0), place.facts), place, known) ||
-             (place.tokens.empty() && token == last) ||
-             std::any_of(place.tokens.begin(), place.tokens.end(), [&](Expr own) {
-               return Holds(pool_.Eq(token, own, place.facts), place, known);
-             });
-    }
-    return Holds(pool_.Le(token, pool_.Integer(0), place.facts), place, known) ||
-           std::any_of(place.tokens.begin(), place.tokens.end(), [&](Expr own) {
-             return Holds(pool_.Le(token, own, place.facts), place, known);
-           });
-  }
-
-  std::string Text(Expr e) const { return sym::ToString(e, &graph_); }
 
   const Barred barred_;
   const GraphPair& pair_;
@@ -467,14 +292,8 @@ class IndependenceReader {
   const Correspondence& twins_;
   const ReadAttentions& attentions_;
   const Manifest& relation_;
-  const Expr past_, new_;
-  const TokenAxes axes_;
+  TokenReads reads_;
   AttentionReading reading_;  // the last one that ReadingOf read
-  absl::flat_hash_set<ValueId> behind_attention_;
-  // Values whose axes of c * S indices hold the parts of tokens (IsShownInParts).
-  absl::flat_hash_set<ValueId> in_parts_;
-  // Values for which the statement is not shown, and why.
-  absl::flat_hash_map<ValueId, PaddingReach> reached_;
 };
 
 // Judges a step whose tokens have a name.

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
-#include "ir/live_nodes.h"
 #include "ir/operators/operator_traits.h"
 #include "ir/types.h"
 #include "rewrite/plan/cross_token_finder.h"
@@ -22,77 +19,6 @@ using sym::Expr;
 }  // namespace
 
 namespace internal {
-
-CrossTokenFinder::CrossTokenFinder(const Analysis& a) : graph_(*a.graph), forms_(*a.forms) {
-  for (const CacheUpdate& update : a.updates) {
-    const sym::Form& past = forms_.Of(update.pair.past);
-    const size_t batch = update.layout.find('B');
-    if (batch < past.shape.size()) {
-      Take(past.shape[batch], &rows_);
-      Take(past.shape[batch], &sequences_);
-      several_sequences_ = several_sequences_ || !past.shape[batch]->is_integer(1);
-    }
-    Take(update.new_length, &rows_);
-    Take(update.new_length, &tokens_);
-    several_tokens_ = several_tokens_ || !update.new_length->is_integer(1);
-    Take(past.shape[update.axis], &past_);
-  }
-  past_.insert(PastSymbol());
-  TakeHostBatch();
-  for (ValueId v = 0; v < graph_.num_values(); ++v) forms_.Of(v);  // collects assumptions
-  TakeEqual(&rows_);
-  TakeEqual(&sequences_);
-  for (const AnalysedAttention& attention : a.attention) {
-    replaced_.insert(attention.node);
-    if (!attention.site) continue;
-    replaced_.insert(attention.site->nodes.begin(), attention.site->nodes.end());
-  }
-  TakeWriting(a.updates);
-  TakeReadersOfRows(a.updates);
-}
-
-// Adds the nodes that only serve to write new rows into caches, behind the values that the presents
-// are made of.
-void CrossTokenFinder::TakeWriting(absl::Span<const CacheUpdate> updates) {
-  absl::flat_hash_set<Expr> presents;
-  absl::flat_hash_set<ValueId> seen;
-  std::vector<ValueId> queue;
-  for (const CacheUpdate& update : updates) {
-    queue.push_back(update.pair.present);
-    const Expr present = forms_.Of(update.pair.present).element;
-    presents.insert(present);
-    const std::vector<ValueId> made_of = sym::SourcesOf(present);
-    seen.insert(made_of.begin(), made_of.end());
-  }
-  absl::flat_hash_set<NodeId> writing;
-  while (!queue.empty()) {
-    const NodeId n = graph_.producer(queue.back());
-    queue.pop_back();
-    if (n == kNoNode || !writing.insert(n).second) continue;
-    for (ValueId v : graph_.inputs(n)) {
-      if (v != kNoValue && seen.insert(v).second) queue.push_back(v);
-    }
-  }
-  const absl::flat_hash_set<NodeId> live = LiveNodes(graph_);
-  const auto is_read_elsewhere = [&](NodeId n) {
-    const auto outputs = graph_.outputs(n);
-    return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) {
-      if (v == kNoValue) return false;
-      const sym::Form& form = forms_.Of(v);
-      if (!form.known_rank) return true;
-      if (presents.contains(form.element)) return false;
-      const auto uses = graph_.uses(v);
-      return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
-        if (use.kind == Use::Kind::kGraphOutput) return true;
-        return live.contains(use.node) && !writing.contains(use.node);
-      });
-    });
-  };
-  for (bool fewer = true; fewer;) {
-    fewer = absl::erase_if(writing, is_read_elsewhere) > 0;
-  }
-  replaced_.insert(writing.begin(), writing.end());
-}
 
 NodeId CrossTokenFinder::Run() {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
@@ -183,43 +109,6 @@ bool CrossTokenFinder::HasRowPerToken(NodeId n) {
   });
 }
 
-// Adds the symbols on the first axis of integer inputs, which counts sequences.
-void CrossTokenFinder::TakeHostBatch() {
-  for (ValueId v : graph_.graph_inputs()) {
-    const sym::Form& form = forms_.Of(v);
-    if (!form.known_rank || form.shape.size() < 2) continue;
-    if (IsIntegerType(graph_.type(v).elem_type)) Take(form.shape.front(), &sequences_);
-  }
-}
-
-// Adds the symbols that operators need to equal one of these.
-void CrossTokenFinder::TakeEqual(absl::flat_hash_set<sym::DimSymbol>* dims) const {
-  for (bool more = true; more;) {
-    more = false;
-    for (const sym::FormAssumption& assumption : forms_.assumptions()) {
-      const auto pair = EqualSymbols(assumption.predicate);
-      if (!pair || dims->contains(pair->first) == dims->contains(pair->second)) continue;
-      dims->insert(pair->first);
-      dims->insert(pair->second);
-      more = true;
-    }
-  }
-}
-
-// Reads the two symbols of "a - b == 0".
-std::optional<std::pair<sym::DimSymbol, sym::DimSymbol>> CrossTokenFinder::EqualSymbols(
-    Expr predicate) {
-  if (predicate->kind() != sym::Kind::kEq) return std::nullopt;
-  const Expr sum = predicate->args()[0];
-  if (sum->kind() != sym::Kind::kSum || sum->terms().size() != 2) return std::nullopt;
-  const auto is_symbol = [](const sym::Term& term) {
-    return term.atoms.size() == 1 && term.atoms[0]->kind() == sym::Kind::kDim;
-  };
-  const sym::Term &a = sum->terms()[0], &b = sum->terms()[1];
-  if (!is_symbol(a) || !is_symbol(b) || a.coefficient * b.coefficient != -1) return std::nullopt;
-  return std::make_pair(a.atoms[0]->dim(), b.atoms[0]->dim());
-}
-
 // Returns true if the node reduces integers, or counts elements, over the axis of sequences.
 bool CrossTokenFinder::Joins(NodeId n) {
   const ValueId v = Operand(n, 0);
@@ -233,13 +122,6 @@ bool CrossTokenFinder::Joins(NodeId n) {
     axes = ReducedAxes(n, rank);
   }
   return DataOn(v, axes, [&](Expr extent) { return HoldsSequences(extent); });
-}
-
-// Returns true if an extent depends on the number of sequences.
-bool CrossTokenFinder::HoldsSequences(Expr extent) const {
-  const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
-  return std::any_of(dims.begin(), dims.end(),
-                     [&](const sym::DimSymbol& dim) { return sequences_.contains(dim); });
 }
 
 // Returns true if data of an operand lies along an axis of which `holds` is true, and no axis of
@@ -351,14 +233,6 @@ bool CrossTokenFinder::CountsTokens(NodeId n) {
   return DataOn(v, AllAxes(rank), [&](Expr extent) { return HoldsTokens(extent); });
 }
 
-// Returns true if the extent counts tokens of a step, and not sequences alone.
-bool CrossTokenFinder::HoldsTokens(Expr extent) const {
-  const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
-  return HoldsRows(extent) && std::any_of(dims.begin(), dims.end(), [&](const sym::DimSymbol& dim) {
-           return !sequences_.contains(dim);
-         });
-}
-
 // Returns the first node that gives each token a result that depends on a token which is counted
 // from the end of the step.
 NodeId CrossTokenFinder::FindLastForAll() {
@@ -418,93 +292,6 @@ bool CrossTokenFinder::Computes(NodeId n) {
   });
 }
 
-// Returns true if an operand reads a place on the axis of sequences for which `leaves` holds.
-bool CrossTokenFinder::ReadsMoved(NodeId n, bool (*leaves)(Expr)) {
-  const auto inputs = graph_.inputs(n);
-  return std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) { return IsMoved(v, leaves); });
-}
-
-bool CrossTokenFinder::IsMoved(ValueId v, bool (*leaves)(Expr)) {
-  if (v == kNoValue || graph_.constant(v) != nullptr || !forms_.Of(v).known_rank) return false;
-  const sym::Form form = forms_.Of(v);
-  // An extent that is data of one sequence is that of all.
-  return LoadsMoved(form.element, leaves) ||
-         std::any_of(form.shape.begin(), form.shape.end(),
-                     [&](Expr extent) { return LoadsMoved(extent, leaves); });
-}
-
-bool CrossTokenFinder::LoadsMoved(Expr e, bool (*leaves)(Expr)) {
-  for (Expr load : sym::LoadsOf(e)) {
-    const sym::Form& form = forms_.Of(load->source());
-    if (!form.known_rank) continue;
-    int axes = 0;
-    for (size_t axis = 0; axis < form.shape.size(); ++axis) {
-      const Expr extent = form.shape[axis];
-      if (extent->kind() != sym::Kind::kDim || !sequences_.contains(extent->dim())) continue;
-      // Sequences are on one axis; the extent of another one changes with what else is in the
-      // batch.
-      if (++axes > 1 || leaves(load->args()[axis])) return true;
-    }
-  }
-  return false;
-}
-
-// Returns true for a place on the axis of sequences other than the element's own, which is an
-// index or the quotient of an index.
-bool CrossTokenFinder::LeavesSequence(Expr place) {
-  const Expr own = place->kind() == sym::Kind::kFloorDiv ? place->args()[0] : place;
-  return own->kind() != sym::Kind::kIndex;
-}
-
-// Returns true for a place at a distance from the element's own, or counted from the end: a sum
-// of one index and sizes.
-bool CrossTokenFinder::IsShifted(Expr place) {
-  if (place->kind() != sym::Kind::kSum) return false;
-  int indices = 0;
-  for (const sym::Term& term : place->terms()) {
-    for (Expr atom : term.atoms) {
-      if (atom->kind() == sym::Kind::kDim) continue;
-      const bool own = atom->kind() == sym::Kind::kIndex && term.atoms.size() == 1 &&
-                       (term.coefficient == 1 || term.coefficient == -1);
-      if (!own) return false;
-      ++indices;
-    }
-  }
-  return indices == 1;
-}
-
-// Returns true for a place that depends on a condition, such as the larger one of two.
-bool CrossTokenFinder::IsChosen(Expr place) {
-  if (place->kind() != sym::Kind::kSum) return place->kind() == sym::Kind::kSelect;
-  return std::any_of(place->terms().begin(), place->terms().end(), [](const sym::Term& term) {
-    return std::any_of(term.atoms.begin(), term.atoms.end(),
-                       [](Expr atom) { return atom->kind() == sym::Kind::kSelect; });
-  });
-}
-
-// Returns true if an operand of a node with a row per token reads rows of another token than the
-// result's own: of one at a distance, or of some tokens for all.
-bool CrossTokenFinder::ReadsOtherTokens(ValueId v) {
-  if (v == kNoValue || graph_.constant(v) != nullptr || !forms_.Of(v).known_rank) return false;
-  const sym::Form operand = forms_.Of(v);
-  for (Expr load : sym::LoadsOf(operand.element)) {
-    const sym::Form& form = forms_.Of(load->source());
-    if (!form.known_rank || !HoldsReals(forms_.ElementType(load->source()))) continue;
-    for (size_t axis = 0; axis < form.shape.size(); ++axis) {
-      const Expr place = load->args()[axis], extent = form.shape[axis];
-      const std::vector<sym::DimSymbol> dims = sym::DimsOf(extent);
-      const bool of_past = std::any_of(
-          dims.begin(), dims.end(), [&](const sym::DimSymbol& dim) { return past_.contains(dim); });
-      if (of_past || !HoldsTokens(extent)) continue;
-      const bool is_part = place->kind() == sym::Kind::kIndex &&
-                           static_cast<size_t>(place->index()) < operand.shape.size() &&
-                           operand.shape[place->index()] != extent;
-      if (is_part || IsShifted(place) || IsChosen(place) || !place->has_index()) return true;
-    }
-  }
-  return false;
-}
-
 // Returns true if the element depends on more than sizes and constants.
 bool CrossTokenFinder::ReadsData(Expr e) const {
   const std::vector<ValueId> sources = sym::SourcesOf(e);
@@ -512,14 +299,6 @@ bool CrossTokenFinder::ReadsData(Expr e) const {
                      [&](ValueId v) { return graph_.constant(v) == nullptr; });
 }
 
-void CrossTokenFinder::Take(Expr extent, absl::flat_hash_set<sym::DimSymbol>* dims) {
-  for (const sym::DimSymbol& dim : sym::DimsOf(extent)) dims->insert(dim);
-}
-
-ValueId CrossTokenFinder::Operand(NodeId n, int k) const {
-  const auto inputs = graph_.inputs(n);
-  return k < static_cast<int>(inputs.size()) ? inputs[k] : kNoValue;
-}
 }  // namespace internal
 
 NodeId FindCrossTokenOp(const Analysis& analysis) {

@@ -1,5 +1,6 @@
 // Describes a candidate by its shapes and by the form of its present: on which axes the present
 // differs from the past, and how it seems to be made.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,31 @@ bool HasEquality(Expr e) {
 }
 
 }  // namespace
+
+int RankOf(sym::Forms& forms, ValueId v) {
+  if (forms.Of(v).known_rank) return static_cast<int>(forms.Of(v).shape.size());
+  const auto& shape = forms.graph().type(v).shape;
+  return shape ? static_cast<int>(shape->size()) : -1;
+}
+
+NodeId FirstOfUnknownRank(sym::Forms& forms, ValueId v) {
+  const Graph& graph = forms.graph();
+  NodeId first = kNoNode;
+  for (NodeId n = graph.producer(v); n != kNoNode; n = graph.producer(v)) {
+    const auto inputs = graph.inputs(n);
+    const auto unknown = std::find_if(inputs.begin(), inputs.end(), [&](ValueId input) {
+      return input != kNoValue && !forms.Of(input).known_rank;
+    });
+    if (unknown == inputs.end()) break;
+    v = *unknown;
+    first = graph.producer(v);
+  }
+  return first;
+}
+
+bool IsScatter(const Graph& graph, NodeId n) {
+  return graph.Is(n, "ScatterND") || graph.Is(n, "ScatterElements");
+}
 
 // Returns the axes on which the two shapes differ; nullopt if a shape is not known. An opaque
 // output may have symbols of its own, so only numbers show a difference there.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,7 +13,7 @@
 #include "rewrite/recognise/append.h"
 #include "rewrite/recognise/attention/attention_search.h"
 #include "rewrite/recognise/attention/match.h"
-#include "rewrite/recognise/new_rows_only.h"
+#include "rewrite/recognise/near_misses.h"
 
 namespace kvlift {
 namespace {
@@ -22,9 +21,7 @@ namespace {
 using sym::Expr;
 using sym::Kind;
 
-constexpr int kMinCacheRank = 3;
-constexpr size_t kMaxNearMisses = 20;
-constexpr size_t kMaxNodesSearched = 4000;
+constexpr size_t kMaxNodesOfFlow = 4000;
 
 class Finder {
  public:
@@ -33,27 +30,18 @@ class Finder {
   Candidates Run() {
     CollectNewLengths();
     for (ValueId output : graph_.graph_outputs()) {
-      const int rank = RankOf(output);
+      const int rank = RankOf(forms_, output);
       if (rank >= kMinCacheRank || rank < 0) Consider(output, rank);
       if (rank == 2) ConsiderFlat(output);
     }
-    ReportStates();
-    ReportPresentsWithoutPast();
-    ReportScatters();
-    ReportForeignOperators();
+    ReportNearMisses(forms_, taken_, paired_, &found_);
     return std::move(found_);
   }
 
  private:
-  int RankOf(ValueId v) {
-    if (forms_.Of(v).known_rank) return static_cast<int>(forms_.Of(v).shape.size());
-    const auto& shape = graph_.type(v).shape;
-    return shape ? static_cast<int>(shape->size()) : -1;
-  }
-
   bool MayBePast(ValueId input, ValueId present, int rank) {
     if (!graph_.is_graph_input(input) || taken_.contains(input)) return false;
-    const int own = RankOf(input);
+    const int own = RankOf(forms_, input);
     if (own < kMinCacheRank || (rank >= 0 && own != rank)) return false;
     const int32_t type = graph_.type(present).elem_type;
     return type == 0 || graph_.type(input).elem_type == type;
@@ -88,7 +76,7 @@ class Finder {
       absl::flat_hash_set<std::pair<std::vector<Expr>, bool>> seen;
       for (ValueId v : values) {
         const sym::Form& form = forms_.Of(v);
-        if (!form.known_rank || RankOf(v) < kMinCacheRank) continue;
+        if (!form.known_rank || RankOf(forms_, v) < kMinCacheRank) continue;
         if (seen.insert({form.shape, form.opaque}).second) result.push_back(v);
       }
       return result;
@@ -114,7 +102,7 @@ class Finder {
     }
     token_lengths_ = new_lengths_;
     for (ValueId input : graph_.graph_inputs()) {
-      if (RankOf(input) != 2 || !IsIntegerType(graph_.type(input).elem_type)) continue;
+      if (RankOf(forms_, input) != 2 || !IsIntegerType(graph_.type(input).elem_type)) continue;
       const Expr length = forms_.Of(input).shape.back();
       if (length->kind() == Kind::kDim) token_lengths_.insert(length->dim());
     }
@@ -130,7 +118,8 @@ class Finder {
   void ConsiderFlat(ValueId output) {
     if (!forms_.Of(output).known_rank) return;
     for (ValueId source : sym::SourcesOf(forms_.Of(output).element)) {
-      if (!graph_.is_graph_input(source) || taken_.contains(source) || RankOf(source) != 2) {
+      if (!graph_.is_graph_input(source) || taken_.contains(source) ||
+          RankOf(forms_, source) != 2) {
         continue;
       }
       const auto append = ReadAppend(forms_, source, output);
@@ -155,10 +144,10 @@ class Finder {
     c.kind = UpdateKind::kTensorScatter;
     c.converted = true;
     c.axis = static_cast<int>(IntAttribute(graph_.node(n), "axis", -2));
-    const int written = RankOf(graph_.inputs(n)[0]);
+    const int written = RankOf(forms_, graph_.inputs(n)[0]);
     if (c.axis < 0) c.axis += written;
     // A Reshape may merge axes in front of the rows before they are written.
-    c.axis += RankOf(past) - written;
+    c.axis += RankOf(forms_, past) - written;
     c.if_unmatched = MakeFinding(
         "KV222", fmt::format("{} is written by TensorScatter already", graph_.name(output)), graph_,
         {n}, {past, output});
@@ -241,7 +230,7 @@ class Finder {
     const bool branches = !graph_.captures(n).empty() || graph_.Is(n, "If");
     const bool fused = graph_.Is(n, "Attention") || !IsDefaultDomain(graph_.node(n).domain());
     if (IsStateOperator(graph_, n)) return ConsiderStateOperator(output, n);
-    if (!branches && !fused && !IsScatter(n)) return false;
+    if (!branches && !fused && !IsScatter(graph_, n)) return false;
     // The first of several outputs of an operator is its result, not a present.
     if (!branches && graph_.outputs(n).size() > 1 && graph_.output_index(made) == 0) return false;
     auto inputs = branches ? graph_.captures(n) : graph_.inputs(n);
@@ -294,10 +283,6 @@ class Finder {
     return true;
   }
 
-  bool IsScatter(NodeId n) const {
-    return graph_.Is(n, "ScatterND") || graph_.Is(n, "ScatterElements");
-  }
-
   std::string WhyNotOperator(NodeId n, ValueId past, ValueId present, bool branches,
                              bool fused) const {
     const std::string& op = graph_.node(n).op_type();
@@ -326,7 +311,7 @@ class Finder {
   void ConsiderFlow(ValueId output, int rank) {
     std::deque<ValueId> queue = {output};
     ReadBy seen = {{output, kNoNode}};
-    for (size_t k = 0; !queue.empty() && k < kMaxNodesSearched; ++k) {
+    for (size_t k = 0; !queue.empty() && k < kMaxNodesOfFlow; ++k) {
       const ValueId v = queue.front();
       queue.pop_front();
       if (v != output && MayBePast(v, output, rank) && MayFlow(v, output)) {
@@ -354,7 +339,7 @@ class Finder {
                                      graph_.name(present), graph_.name(past), found),
                          graph_, {n}, {past, present});
     };
-    if (const NodeId n = FirstOfUnknownRank(present); n != kNoNode) {
+    if (const NodeId n = FirstOfUnknownRank(forms_, present); n != kNoNode) {
       return finding(n, fmt::format("the result of {}, whose shape kvlift does not know",
                                     graph_.node(n).op_type()));
     }
@@ -380,130 +365,11 @@ class Finder {
     return kNoNode;
   }
 
-  // Returns the first node whose result has an unknown rank, on the way to the operands of the node
-  // that makes `v`; kNoNode if they have known ranks.
-  NodeId FirstOfUnknownRank(ValueId v) {
-    NodeId first = kNoNode;
-    for (NodeId n = graph_.producer(v); n != kNoNode; n = graph_.producer(v)) {
-      const auto inputs = graph_.inputs(n);
-      const auto unknown = std::find_if(inputs.begin(), inputs.end(), [&](ValueId input) {
-        return input != kNoValue && !forms_.Of(input).known_rank;
-      });
-      if (unknown == inputs.end()) break;
-      v = *unknown;
-      first = graph_.producer(v);
-    }
-    return first;
-  }
-
   void Add(CachePair pair, Candidate c) {
     taken_.insert(pair.past);
     paired_.insert(pair.present);
     c.pair = pair;
     found_.pairs.push_back(std::move(c));
-  }
-
-  void NearMiss(Finding finding) {
-    if (found_.near_misses.size() < kMaxNearMisses) {
-      found_.near_misses.push_back(std::move(finding));
-    }
-  }
-
-  // Reports outputs of rank 2 that are computed from an input of the same shape: they are states,
-  // since caches have rank 3 or more.
-  void ReportStates() {
-    for (ValueId output : graph_.graph_outputs()) {
-      if (RankOf(output) != 2 || !IsFloatType(graph_.type(output).elem_type)) continue;
-      const ValueId input = FloatInputBehind(output);
-      if (input == kNoValue) continue;
-      found_.states.push_back({input, output});
-      NearMiss(MakeFinding(
-          "KV226", fmt::format("{} is a state of rank 2: it stays as it is", graph_.name(input)),
-          graph_, {graph_.producer(output)}, {input, output}));
-    }
-  }
-
-  ValueId FloatInputBehind(ValueId output) {
-    std::deque<ValueId> queue = {output};
-    absl::flat_hash_set<ValueId> seen = {output};
-    for (size_t k = 0; !queue.empty() && k < kMaxNodesSearched; ++k) {
-      const ValueId v = queue.front();
-      queue.pop_front();
-      if (v != output && graph_.is_graph_input(v) && RankOf(v) == 2 &&
-          graph_.type(v).elem_type == graph_.type(output).elem_type) {
-        const auto axes = DifferingAxes(forms_, v, output);
-        if (axes && axes->empty()) return v;
-      }
-      const NodeId n = graph_.producer(v);
-      if (n == kNoNode) continue;
-      for (ValueId input : graph_.inputs(n)) {
-        if (input != kNoValue && seen.insert(input).second) queue.push_back(input);
-      }
-    }
-    return kNoValue;
-  }
-
-  void ReportPresentsWithoutPast() {
-    for (ValueId output : graph_.graph_outputs()) {
-      const NodeId node = graph_.producer(output);
-      if (paired_.contains(output) || RankOf(output) < 4 || node == kNoNode) continue;
-      const ValueId past = PastOfNewRows(forms_, output);
-      if (past != kNoValue && !taken_.contains(past)) {
-        NearMiss(NewRowsOnly(graph_, output, past));
-        continue;
-      }
-      NearMiss(MakeFinding(
-          "KV220",
-          fmt::format("{} looks like a present, but {}", graph_.name(output), WhyNoPast(output)),
-          graph_, {node}, {output}));
-    }
-  }
-
-  // Returns why there is no past of an output, as the end of a sentence.
-  std::string WhyNoPast(ValueId output) {
-    const NodeId node = graph_.producer(output), unread = FirstOfUnknownRank(output);
-    const std::string& op = graph_.node(unread == kNoNode ? node : unread).op_type();
-    if (unread != kNoNode) {
-      return fmt::format("is computed from the result of {}, which is not read", op);
-    }
-    if (!graph_.captures(node).empty()) return fmt::format("comes out of the bodies of {}", op);
-    return "no graph input of its shape feeds it";
-  }
-
-  // Reports operators of other domains that read an input of a cache's rank for which there is no
-  // present: they may change it in place.
-  void ReportForeignOperators() {
-    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (IsDefaultDomain(graph_.node(n).domain())) continue;
-      for (ValueId input : graph_.inputs(n)) {
-        if (input == kNoValue || !graph_.is_graph_input(input) || taken_.contains(input)) continue;
-        if (RankOf(input) <= kMinCacheRank) continue;
-        NearMiss(MakeFinding(
-            "KV206",
-            fmt::format("{}.{} takes {} and may change it in place", graph_.node(n).domain(),
-                        graph_.node(n).op_type(), graph_.name(input)),
-            graph_, {n}, {input}));
-      }
-    }
-  }
-
-  void ReportScatters() {
-    for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-      if (!IsScatter(n)) continue;
-      const ValueId output = graph_.outputs(n)[0];
-      const ValueId data = graph_.inputs(n)[0];
-      if (RankOf(output) < kMinCacheRank || graph_.is_graph_input(data)) continue;
-      const sym::Form& form = forms_.Of(output);
-      const auto sources = form.known_rank ? sym::SourcesOf(form.element) : std::vector<ValueId>();
-      if (std::any_of(sources.begin(), sources.end(),
-                      [&](ValueId v) { return taken_.contains(v); })) {
-        continue;
-      }
-      NearMiss(MakeFinding("KV221",
-                           fmt::format("{} writes into a computed tensor, not into a graph input",
-                                       graph_.node(n).op_type()),
-                           graph_, {n}, {data}));
-    }
   }
 
   sym::Forms& forms_;

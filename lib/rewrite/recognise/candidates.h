@@ -12,6 +12,8 @@
 
 namespace kvlift {
 
+inline constexpr int kMinCacheRank = 3;
+
 struct Candidate {
   CachePair pair;
   // The next three fields are guesses; the update of a matching rule has what is certain.
@@ -32,6 +34,14 @@ struct Candidates {
 // Considers graph outputs of rank 3 or more (of rank 2 if they append to an input) and graph inputs
 // of the same rank and element type.
 Candidates FindCandidates(sym::Forms& forms);
+
+// Returns the rank of a value by its form, or else by its declaration; -1 if it is not known.
+int RankOf(sym::Forms& forms, ValueId v);
+// Returns the first node whose result has an unknown rank, on the way to the operands of the node
+// that makes `v`; kNoNode if they have known ranks.
+NodeId FirstOfUnknownRank(sym::Forms& forms, ValueId v);
+// Returns true for ScatterND and ScatterElements.
+bool IsScatter(const Graph& graph, NodeId n);
 
 // Returns the axes on which the extents of an input and an output differ. Axes on which one extent
 // is a number and the other a name are returned only if there are no others. Returns nullopt if the

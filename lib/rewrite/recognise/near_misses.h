@@ -1,0 +1,17 @@
+// Reports what looks like a cache and is none: states of recurrences, presents without a past,
+// scatters into computed tensors, and inputs that a foreign operator may change in place.
+#pragma once
+
+#include "absl/container/flat_hash_set.h"
+#include "ir/graph.h"
+#include "rewrite/recognise/candidates.h"
+#include "sym/forms/forms.h"
+
+namespace kvlift {
+
+// Adds to found->states and found->near_misses. pasts: the inputs that are the past of a candidate
+// or a state. paired: the outputs that need no report, since they belong to an input.
+void ReportNearMisses(sym::Forms& forms, const absl::flat_hash_set<ValueId>& pasts,
+                      const absl::flat_hash_set<ValueId>& paired, Candidates* found);
+
+}  // namespace kvlift
