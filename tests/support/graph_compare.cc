@@ -10,9 +10,9 @@
 namespace kvlift {
 namespace {
 
-class Comparison {
+class GraphComparison {
  public:
-  Comparison(const onnx::GraphProto& a, const onnx::GraphProto& b) : a_(a), b_(b) {
+  GraphComparison(const onnx::GraphProto& a, const onnx::GraphProto& b) : a_(a), b_(b) {
     for (const auto& t : a.initializer()) constants_a_[t.name()] = &t;
     for (const auto& t : b.initializer()) constants_b_[t.name()] = &t;
   }
@@ -93,7 +93,7 @@ class Comparison {
     for (auto p = x.begin(), q = y.begin(); p != x.end(); ++p, ++q) {
       if (p->first != q->first) return fmt::format("attributes {} and {}", p->first, q->first);
       if (p->second->has_g() && q->second->has_g()) {
-        Comparison body(p->second->g(), q->second->g());
+        GraphComparison body(p->second->g(), q->second->g());
         body.forward_ = forward_;
         body.backward_ = backward_;
         if (std::string d = body.Run(); !d.empty()) return fmt::format("body: {}", d);
@@ -126,7 +126,7 @@ std::string FirstDifference(const onnx::ModelProto& a, const onnx::ModelProto& b
     return fmt::format("IR versions {} and {}", a.ir_version(), b.ir_version());
   }
   if (Opsets(a) != Opsets(b)) return "opset imports";
-  return Comparison(a.graph(), b.graph()).Run();
+  return GraphComparison(a.graph(), b.graph()).Run();
 }
 
 }  // namespace kvlift

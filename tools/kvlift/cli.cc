@@ -124,7 +124,7 @@ struct Program {
         io.color = ChoiceOf(flags->common.color);
         io.progress = ProgressOf(io, flags->common);
         const int code = function(*flags, io);
-        if (flags->common.json && !io.told->results) PrintErrorDocument(io, code);
+        if (flags->common.json && !io.reported->results) PrintErrorDocument(io, code);
         return code;
       };
     });

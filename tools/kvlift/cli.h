@@ -40,7 +40,7 @@ struct CommonFlags {
 };
 
 // The output of a command so far. It decides which document --json ends with.
-struct Told {
+struct Reported {
   bool results = false;  // something went to stdout
   // The list "errors" of error.schema.json.
   nlohmann::ordered_json errors = nlohmann::ordered_json::array();
@@ -53,7 +53,7 @@ struct Io {
   ColorChoice color = ColorChoice::kAuto;
   std::shared_ptr<Progress> progress = nullptr;
   std::vector<std::string> args = {};  // the command line
-  std::shared_ptr<Told> told = std::make_shared<Told>();
+  std::shared_ptr<Reported> reported = std::make_shared<Reported>();
 
   // Shows what the command is doing on the progress line.
   void Say(std::string what) const;

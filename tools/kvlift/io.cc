@@ -51,7 +51,7 @@ void Io::StopProgress() const {
 
 std::ostream& Io::Results() const {
   StopProgress();
-  told->results = true;
+  reported->results = true;
   return out;
 }
 
@@ -66,7 +66,7 @@ void Complain(Io& io, std::string_view what, std::string_view message) {
          << (what.empty() ? "" : ": ") << Shorten(EscapeTerminal(message), kMaxMessageBytes)
          << "\n";
   const FindingInfo* info = FindingAtEnd(message);
-  io.told->errors.push_back(ErrorEntry(what, message, info));
+  io.reported->errors.push_back(ErrorEntry(what, message, info));
   if (info == nullptr) return;
   io.err << style.Paint(Tone::kFaint, "  why: ") << info->why << "\n"
          << style.Paint(Tone::kFaint, "  do:  ") << info->remedy << "\n";
@@ -114,7 +114,7 @@ void PrintErrorDocument(Io& io, int exit_code) {
   nlohmann::ordered_json document = {{"schema", "kvlift/error/1"}, {"command", nullptr}};
   if (io.args.size() > 1) document["command"] = io.args[1];
   document["exit_code"] = exit_code;
-  document["errors"] = io.told->errors;
+  document["errors"] = io.reported->errors;
   PrintJson(io, document);
 }
 

@@ -48,7 +48,7 @@ int Program(const std::vector<std::string>& words) {
   io.args = words;
   const auto fail = [&](const std::string& message) {
     Complain(io, "", message);
-    if (AsksForJson(words) && !io.told->results) PrintErrorDocument(io, kInternal);
+    if (AsksForJson(words) && !io.reported->results) PrintErrorDocument(io, kInternal);
     return int{kInternal};
   };
   try {

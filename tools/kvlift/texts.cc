@@ -40,9 +40,9 @@ std::string FindingsText(const std::vector<Finding>& findings, const Style& styl
   std::sort(rows.begin(), rows.end());
   rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
   std::string text;
-  size_t told = 0;
+  size_t shown = 0;
   const Rows groups = CollapseRows(rows, {{1, Numbers::kRanges}, {2, Numbers::kRanges}});
-  for (size_t k = 0; k < groups.size() && told < kMost; ++k, ++told) {
+  for (size_t k = 0; k < groups.size() && shown < kMost; ++k, ++shown) {
     const auto same = [&](const std::vector<std::string>& row) {
       return row[0] == groups[k][0] && NamePattern(row[1]) == NamePattern(groups[k][1]) &&
              NamePattern(row[2]) == NamePattern(groups[k][2]);
@@ -55,7 +55,7 @@ std::string FindingsText(const std::vector<Finding>& findings, const Style& styl
     const FindingInfo* info = FindFinding(f.code);
     if (last && info != nullptr) text += fmt::format("       do: {}\n", info->remedy);
   }
-  if (told < groups.size()) text += fmt::format("and {} more\n", groups.size() - told);
+  if (shown < groups.size()) text += fmt::format("and {} more\n", groups.size() - shown);
   return text;
 }
 

@@ -253,7 +253,7 @@ void Correspondence::FindRings(const Manifest& relation) {
   sym::Pool& pool = forms_.pool();
   for (const ManifestCache& cache : relation.caches) {
     const auto past = pasts_.find(pair_.After(cache.input));
-    const auto ring = ReadRing(pair_, cache);
+    const auto ring = RingOfCache(pair_, cache);
     if (!ring || past == pasts_.end() || !HoldsStep(pool, *ring, new_)) continue;
     const std::string tokens = sym::ToString(new_), slots = sym::ToString(ring->slots);
     assumptions_.Add({AssumptionKind::kNewTokens, cache.id,
@@ -368,25 +368,26 @@ void Correspondence::SetTwin(ValueId after, ValueId before, Sameness same, Groun
 void Correspondence::SetTwinWithGroupsAsTokens(ValueId after, ValueId before, int64_t groups,
                                                Expr tokens, Grounds grounds) {
   SetTwin(after, before, Sameness::kWhole, std::move(grounds));
-  stacked_[after] = {groups, tokens};
+  groups_as_tokens_[after] = {groups, tokens};
 }
 
 void Correspondence::SetTwinWithBatchTimesHeads(ValueId after, ValueId before, int64_t heads,
                                                 Grounds grounds) {
   SetTwin(after, before, Sameness::kWhole, std::move(grounds));
-  folded_[after] = heads;
+  batch_times_heads_[after] = heads;
 }
 
 void Correspondence::SetTwinWithHeadsInLastAxis(ValueId after, ValueId before, Expr size,
                                                 Grounds grounds) {
   SetTwin(after, before, Sameness::kWhole, std::move(grounds));
-  joined_[after] = size;
+  heads_in_last_axis_[after] = size;
 }
 
-void Correspondence::SetStackedJoinedTwin(ValueId after, ValueId before, int64_t groups,
-                                          Expr tokens, Expr size, Grounds grounds) {
+void Correspondence::SetTwinWithGroupsAsTokensAndHeadsInLastAxis(ValueId after, ValueId before,
+                                                                 int64_t groups, Expr tokens,
+                                                                 Expr size, Grounds grounds) {
   SetTwinWithHeadsInLastAxis(after, before, size, std::move(grounds));
-  stacked_[after] = {groups, tokens};
+  groups_as_tokens_[after] = {groups, tokens};
 }
 
 Grounds Correspondence::TakeGrounds() const { return std::exchange(grounds_, {}); }
@@ -394,8 +395,8 @@ Grounds Correspondence::TakeGrounds() const { return std::exchange(grounds_, {})
 Sameness Correspondence::TwinSameness(ValueId after, ValueId before) const {
   const ValueId twin = TwinOf(after);
   if (twin == kNoValue || repeated_.FirstOf(twin) != repeated_.FirstOf(before) ||
-      folded_.contains(after) || split_.contains(after) || stacked_.contains(after) ||
-      joined_.contains(after)) {
+      batch_times_heads_.contains(after) || heads_by_group_.contains(after) ||
+      groups_as_tokens_.contains(after) || heads_in_last_axis_.contains(after)) {
     return Sameness::kNone;
   }
   RestOnTwin(after);

@@ -84,13 +84,14 @@ class Correspondence {
   void SetTwinWithBatchTimesHeads(ValueId after, ValueId before, int64_t heads, Grounds grounds);
   // Says that the heads of a value's twin, which was set as [B, N, S, D], are on two axes in the
   // source: [B, N / G, G, S, D], with G = `groups`.
-  void SplitHeads(ValueId after, int64_t groups) { split_[after] = groups; }
+  void SplitHeads(ValueId after, int64_t groups) { heads_by_group_[after] = groups; }
   // Sets a twin of which one model has [B, N, S, D] and the other [B, S, N * D], with D = `size`.
   void SetTwinWithHeadsInLastAxis(ValueId after, ValueId before, sym::Expr size, Grounds grounds);
   // Sets a twin that is [B, N / G, G * S, D] in the converted model and [B, S, N * D] in the
   // source.
-  void SetStackedJoinedTwin(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,
-                            sym::Expr size, Grounds grounds);
+  void SetTwinWithGroupsAsTokensAndHeadsInLastAxis(ValueId after, ValueId before, int64_t groups,
+                                                   sym::Expr tokens, sym::Expr size,
+                                                   Grounds grounds);
   // Returns the grounds of all translations and comparisons since the last call, and clears them.
   Grounds TakeGrounds() const;
   // Add to the grounds of the current comparison.
@@ -216,14 +217,14 @@ class Correspondence {
   absl::flat_hash_map<ValueId, ValueId> twins_;
   // The next four are by converted value: N of a twin with batch times heads, G of SplitHeads, a
   // twin with groups as tokens, and D of a twin with heads in the last axis.
-  absl::flat_hash_map<ValueId, int64_t> folded_;
-  absl::flat_hash_map<ValueId, int64_t> split_;
-  struct Stack {
+  absl::flat_hash_map<ValueId, int64_t> batch_times_heads_;
+  absl::flat_hash_map<ValueId, int64_t> heads_by_group_;
+  struct GroupsAsTokens {
     int64_t groups = 1;
     sym::Expr tokens = nullptr;
   };
-  absl::flat_hash_map<ValueId, Stack> stacked_;
-  absl::flat_hash_map<ValueId, sym::Expr> joined_;
+  absl::flat_hash_map<ValueId, GroupsAsTokens> groups_as_tokens_;
+  absl::flat_hash_map<ValueId, sym::Expr> heads_in_last_axis_;
   // Converted values that are Sameness::kInCommon with their twin; all others are kWhole.
   absl::flat_hash_set<ValueId> in_common_;
   absl::flat_hash_map<ValueId, Grounds> grounds_of_;  // by converted value: what its twin rests on

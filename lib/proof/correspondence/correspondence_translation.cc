@@ -149,23 +149,26 @@ Expr Correspondence::TranslateLoad(Expr load, Expr batch, const Facts& facts) co
       RestOnOneLength();
     }
     RestOnTwin(source);
-    if (const auto heads = folded_.find(source); heads != folded_.end() && args.size() == 4) {
+    if (const auto heads = batch_times_heads_.find(source);
+        heads != batch_times_heads_.end() && args.size() == 4) {
       args[1] = pool.Add(pool.Mul(args[0], pool.Integer(heads->second)), args[1]);
       args.erase(args.begin());
     }
-    if (const auto stack = stacked_.find(source); stack != stacked_.end() && args.size() == 4) {
+    if (const auto stack = groups_as_tokens_.find(source);
+        stack != groups_as_tokens_.end() && args.size() == 4) {
       const auto& [groups, tokens] = stack->second;
       const Expr g = pool.FloorDiv(args[2], tokens, facts);
       args[1] = pool.Add(pool.Mul(args[1], pool.Integer(groups)), g);
       args[2] = pool.Sub(args[2], pool.Mul(g, tokens));
     }
-    if (const auto split = split_.find(source); split != split_.end() && args.size() == 4) {
+    if (const auto split = heads_by_group_.find(source);
+        split != heads_by_group_.end() && args.size() == 4) {
       const Expr size = pool.Integer(split->second);
       const Expr key_head = pool.FloorDiv(args[1], size, facts);
       args.insert(args.begin() + 2, pool.Sub(args[1], pool.Mul(key_head, size)));
       args[1] = key_head;
     }
-    if (const auto join = joined_.find(source); join != joined_.end()) {
+    if (const auto join = heads_in_last_axis_.find(source); join != heads_in_last_axis_.end()) {
       const Expr size = join->second;
       if (args.size() == 4) {
         args = {args[0], args[2], pool.Add(pool.Mul(args[1], size), args[3])};

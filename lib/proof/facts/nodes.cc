@@ -176,7 +176,8 @@ bool Nodes::ReduceOthers(const Axes& own, const Axes& others, NodeId theirs) {
   return false;
 }
 
-Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<Sameness>* same) {
+Nodes::NodeComparison Nodes::CompareInputs(NodeId mine, NodeId theirs,
+                                           std::vector<Sameness>* same) {
   const auto a = graph_.inputs(mine), b = graph_.inputs(theirs);
   size_t count = std::max(a.size(), b.size());
   if (IsReduction(mine)) {
@@ -191,7 +192,7 @@ Nodes::Comparison Nodes::CompareInputs(NodeId mine, NodeId theirs, std::vector<S
       return {Sameness::kNone, "has other axes"};
     }
   }
-  Comparison other;
+  NodeComparison other;
   for (size_t k = 0; k < count; ++k) {
     const ValueId x = k < a.size() ? a[k] : kNoValue, y = k < b.size() ? b[k] : kNoValue;
     Sameness operand = IsSameRunningAxis(mine, theirs, k) ? Sameness::kWhole : Compare(x, y);
@@ -236,7 +237,7 @@ std::string Nodes::Called(ValueId value) const {
   return value == kNoValue ? "nothing" : pair_.NameOf(value);
 }
 
-Nodes::Comparison Nodes::CompareNodes(NodeId mine, NodeId theirs) {
+Nodes::NodeComparison Nodes::CompareNodes(NodeId mine, NodeId theirs) {
   const std::string& op = graph_.node(theirs).op_type();
   if (graph_.node(mine).op_type() != op ||
       graph_.node(mine).domain() != graph_.node(theirs).domain() ||
@@ -246,7 +247,8 @@ Nodes::Comparison Nodes::CompareNodes(NodeId mine, NodeId theirs) {
   }
   if (!SameAttributes(mine, theirs)) return {Sameness::kNone, "has other attributes"};
   std::vector<Sameness> same;
-  if (Comparison other = CompareInputs(mine, theirs, &same); !other.why_not.empty()) return other;
+  if (NodeComparison other = CompareInputs(mine, theirs, &same); !other.why_not.empty())
+    return other;
   Sameness results = OfResults(pair_, twins_, equality_, mine, theirs, same);
   if (results == Sameness::kNone) return {results, "has operands of other extents"};
   // A result is whole where an operand that the source shares among sequences only broadcasts.

@@ -35,7 +35,7 @@ class Nodes {
   bool SameRows(ValueId after, ValueId before);
 
   // The result of comparing two nodes.
-  struct Comparison {
+  struct NodeComparison {
     Sameness results = Sameness::kNone;
     std::string why_not;  // why the results differ; empty if they do not
     // The nodes are shown to compute something else; false if they are only not shown to be the
@@ -43,7 +43,7 @@ class Nodes {
     bool refuted = false;
   };
   // Compares operators, attributes and operands, axes of reductions as attribute or input included.
-  Comparison CompareNodes(NodeId mine, NodeId theirs);
+  NodeComparison CompareNodes(NodeId mine, NodeId theirs);
 
  private:
   // Returns true if types and elements are equal within the converted model's extents.
@@ -56,7 +56,7 @@ class Nodes {
   std::optional<int64_t> AxisOf(NodeId n) const;
   // Names the first operand that differs; `why_not` is empty if none does. `same` receives how each
   // operand is the same.
-  Comparison CompareInputs(NodeId mine, NodeId theirs, std::vector<Sameness>* same);
+  NodeComparison CompareInputs(NodeId mine, NodeId theirs, std::vector<Sameness>* same);
   // Returns true if the operand is the axis of a CumSum or CumProd, and the same one in both
   // models.
   bool IsSameRunningAxis(NodeId mine, NodeId theirs, size_t operand);

@@ -231,12 +231,12 @@ bool Expander::GroupQuery(const NodeProto& node, Writer& w) {
     width = norm->second[0];
   }
   if (width < 1) return false;
-  QuantizedRows kept[2];
+  StoredForm kept[2];
   for (int side = 0; side < 2; ++side) {
     const TensorProto* tensor =
         Has(node, kScale + side) ? ConstantOf(node.input(kScale + side)) : nullptr;
     const int32_t type = TypeOf(node, {kPast + side, 1 + side});
-    if (!ReadQuantizedRows(node, side, type, groups, width, tensor, &kept[side])) return false;
+    if (!ReadStoredForm(node, side, type, groups, width, tensor, &kept[side])) return false;
   }
   if (kept[0].type != kept[1].type) return false;
   if (!Has(node, kLengths) || !Has(node, kTotal) || node.output_size() > 3) return false;

@@ -11,14 +11,14 @@ using onnx::TensorProto;
 
 // Returns the scales, or their inverses, as a constant of one element or of shape [1, groups, 1,
 // width].
-std::string Numbers(const QuantizedRows& rows, bool inverse, Writer& w) {
+std::string Numbers(const StoredForm& rows, bool inverse, Writer& w) {
   std::vector<float> values = rows.scale;
   for (float& value : values) value = inverse ? 1 / value : value;
   if (values.size() == 1) return w.Float(values[0]);
   return w.Floats({1, rows.groups, 1, rows.width}, values);
 }
 
-std::string Zero(const QuantizedRows& rows, Writer& w) {
+std::string Zero(const StoredForm& rows, Writer& w) {
   return w.Byte(rows.type, rows.in_four_bits() ? 8 : 0);
 }
 
@@ -33,8 +33,8 @@ std::string Shifted(const std::string& x, const std::string& by, const char* dir
 
 }  // namespace
 
-bool ReadQuantizedRows(const NodeProto& node, int side, int32_t type, int64_t groups, int64_t width,
-                       const TensorProto* scale, QuantizedRows* rows) {
+bool ReadStoredForm(const NodeProto& node, int side, int32_t type, int64_t groups, int64_t width,
+                    const TensorProto* scale, StoredForm* rows) {
   const char* const name = side == 0 ? "k_quant_type" : "v_quant_type";
   const std::string form = StringAttribute(node, name, "NONE");
   if (form == "NONE" || form.empty()) return !Has(node, 12 + side);
@@ -56,7 +56,7 @@ bool ReadQuantizedRows(const NodeProto& node, int side, int32_t type, int64_t gr
   return true;
 }
 
-std::string RowsForCache(const QuantizedRows& rows, const std::string& x, Writer& w) {
+std::string RowsForCache(const StoredForm& rows, const std::string& x, Writer& w) {
   w.Node("Mul", {x, Numbers(rows, true, w)});
   if (rows.in_four_bits()) {
     const std::string steps = w.Name();
@@ -78,7 +78,7 @@ std::string RowsForCache(const QuantizedRows& rows, const std::string& x, Writer
   return w.Name();
 }
 
-std::string RowsFromCache(const QuantizedRows& rows, const std::string& cache, Writer& w) {
+std::string RowsFromCache(const StoredForm& rows, const std::string& cache, Writer& w) {
   std::string codes = cache;
   if (rows.in_four_bits()) {
     w.Node("Unsqueeze", {cache, w.Ints({4})});

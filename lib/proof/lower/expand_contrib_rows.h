@@ -15,7 +15,7 @@
 namespace kvlift::plain {
 
 // How one cache stores its rows.
-struct QuantizedRows {
+struct StoredForm {
   // The type of the stored values; uint8 for values of 4 bits. UNDEFINED if rows are not quantised.
   int32_t type = onnx::TensorProto::UNDEFINED;
   // `groups` is Nk and `width` is D.
@@ -30,12 +30,12 @@ struct QuantizedRows {
 // Reads how a cache stores its rows. `side` is 0 for keys and 1 for values. The past is input
 // 3 + side and has the element type `type`. `scale` is the constant at input 12 + side; it is null
 // if the node has no constant scale. Returns false if the cache is quantised in another way.
-bool ReadQuantizedRows(const onnx::NodeProto& node, int side, int32_t type, int64_t groups,
-                       int64_t width, const onnx::TensorProto* scale, QuantizedRows* rows);
+bool ReadStoredForm(const onnx::NodeProto& node, int side, int32_t type, int64_t groups,
+                    int64_t width, const onnx::TensorProto* scale, StoredForm* rows);
 
 // Add nodes that quantise rows [B, Nk, S, D] as the cache stores them (RowsForCache), and that
 // dequantise the cache (RowsFromCache). Return the name of the result.
-std::string RowsForCache(const QuantizedRows& rows, const std::string& x, Writer& w);
-std::string RowsFromCache(const QuantizedRows& rows, const std::string& cache, Writer& w);
+std::string RowsForCache(const StoredForm& rows, const std::string& x, Writer& w);
+std::string RowsFromCache(const StoredForm& rows, const std::string& cache, Writer& w);
 
 }  // namespace kvlift::plain

@@ -146,8 +146,8 @@ void AttentionPairs::SetTwin(ValueId mine, ValueId theirs, const AttentionReadin
     if (groups == 1) {
       twins_.SetTwinWithHeadsInLastAxis(mine, theirs, size, std::move(grounds));
     } else if (before.joined) {
-      twins_.SetStackedJoinedTwin(mine, theirs, groups, attention_facts_.Tokens(before), size,
-                                  std::move(grounds));
+      twins_.SetTwinWithGroupsAsTokensAndHeadsInLastAxis(
+          mine, theirs, groups, attention_facts_.Tokens(before), size, std::move(grounds));
     }
   } else if (forms_.Of(theirs).shape.size() == 3 && forms_.Of(mine).shape.size() == 4) {
     const auto& extents = after.extents.extents;

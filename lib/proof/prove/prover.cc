@@ -41,10 +41,10 @@ using sym::Expr;
 // have, or with the same lengths given to both and fixed buffers.
 bool IsForEachSequence(const Manifest& relation) {
   const bool grows = std::any_of(relation.caches.begin(), relation.caches.end(), BecomesBuffer);
-  const bool is_told =
+  const bool has_control =
       std::any_of(relation.inputs.begin(), relation.inputs.end(),
                   [](const ManifestInput& input) { return AsControl(input) != nullptr; });
-  return !relation.uniform && !relation.outputs.empty() && (grows || is_told);
+  return !relation.uniform && !relation.outputs.empty() && (grows || has_control);
 }
 
 class Prover {

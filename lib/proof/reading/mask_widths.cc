@@ -44,8 +44,8 @@ std::vector<MaskSizes> SizesOfMasks(const GraphPair& pair, const Manifest& relat
         if (load->args()[k] == pool.Index(kSequences)) mask.rows = form.shape[k];
         if (load->args()[k] == pool.Index(kKeys)) mask.columns = form.shape[k];
       }
-      const bool told = mask.columns != nullptr && mask.columns->kind() == sym::Kind::kDim;
-      if (told && sizes.erase(mask.columns->dim()) > 0) masks.push_back(std::move(mask));
+      const bool is_named = mask.columns != nullptr && mask.columns->kind() == sym::Kind::kDim;
+      if (is_named && sizes.erase(mask.columns->dim()) > 0) masks.push_back(std::move(mask));
     }
   }
   return masks;

@@ -8,7 +8,7 @@ using sym::Expr;
 using sym::Kind;
 using sym::Pool;
 
-std::optional<RingOfRows> ReadRing(const GraphPair& pair, const ManifestCache& cache) {
+std::optional<RingOfRows> RingOfCache(const GraphPair& pair, const ManifestCache& cache) {
   const ValueId past = pair.After(cache.input);
   if (!cache.ring || cache.ring->window < 1 || past == kNoValue) return std::nullopt;
   const sym::Form form = pair.forms().Of(past);

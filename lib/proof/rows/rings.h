@@ -22,7 +22,7 @@ struct RingOfRows {
 
 // Reads the ring that a cache of the converted model is. Returns nullopt if the cache has no ring,
 // if the source's cache does not grow, or if the source keeps another window.
-std::optional<RingOfRows> ReadRing(const GraphPair& pair, const ManifestCache& cache);
+std::optional<RingOfRows> RingOfCache(const GraphPair& pair, const ManifestCache& cache);
 
 // Declares that 1 <= S <= C - W and W < C, with S = `tokens`. Returns false, and declares nothing
 // of S, if S is neither a dimension nor a number or if the numbers exclude it.

@@ -205,7 +205,7 @@ std::string AttentionEmitter::LengthOfAll(const std::string& queries, const std:
 
 std::string AttentionEmitter::RowsAsRead(const std::string& rows, const CacheView& view) {
   return std::visit(
-      Overloaded{[&](const StoredRows&) { return rows; },
+      Overloaded{[&](const RowsAsStored&) { return rows; },
                  [&](const CastRows& cast) {
                    return s_.nodes.Add("Cast", {rows}, "rows",
                                        {MakeAttribute("to", int64_t{cast.elem_type})});

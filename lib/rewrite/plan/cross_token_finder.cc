@@ -23,32 +23,32 @@ CrossTokenFinder::CrossTokenFinder(const Analysis& a) : graph_(*a.graph), forms_
     const sym::Form& past = forms_.Of(update.pair.past);
     const size_t batch = update.layout.find('B');
     if (batch < past.shape.size()) {
-      Take(past.shape[batch], &rows_);
-      Take(past.shape[batch], &sequences_);
+      AddSymbols(past.shape[batch], &rows_);
+      AddSymbols(past.shape[batch], &sequences_);
       several_sequences_ = several_sequences_ || !past.shape[batch]->is_integer(1);
     }
-    Take(update.new_length, &rows_);
-    Take(update.new_length, &tokens_);
+    AddSymbols(update.new_length, &rows_);
+    AddSymbols(update.new_length, &tokens_);
     several_tokens_ = several_tokens_ || !update.new_length->is_integer(1);
-    Take(past.shape[update.axis], &past_);
+    AddSymbols(past.shape[update.axis], &past_);
   }
   past_.insert(PastSymbol());
-  TakeHostBatch();
+  AddBatchOfHostInputs();
   for (ValueId v = 0; v < graph_.num_values(); ++v) forms_.Of(v);  // collects assumptions
-  TakeEqual(&rows_);
-  TakeEqual(&sequences_);
+  AddEqualSymbols(&rows_);
+  AddEqualSymbols(&sequences_);
   for (const AnalysedAttention& attention : a.attention) {
     replaced_.insert(attention.node);
     if (!attention.site) continue;
     replaced_.insert(attention.site->nodes.begin(), attention.site->nodes.end());
   }
-  TakeWriting(a.updates);
-  TakeReadersOfRows(a.updates);
+  LeaveOutCacheWrites(a.updates);
+  FindReadersOfRows(a.updates);
 }
 
 // Adds the nodes that only serve to write new rows into caches, behind the values that the presents
 // are made of.
-void CrossTokenFinder::TakeWriting(absl::Span<const CacheUpdate> updates) {
+void CrossTokenFinder::LeaveOutCacheWrites(absl::Span<const CacheUpdate> updates) {
   absl::flat_hash_set<Expr> presents;
   absl::flat_hash_set<ValueId> seen;
   std::vector<ValueId> queue;
@@ -90,16 +90,16 @@ void CrossTokenFinder::TakeWriting(absl::Span<const CacheUpdate> updates) {
 }
 
 // Adds the symbols on the first axis of integer inputs, which counts sequences.
-void CrossTokenFinder::TakeHostBatch() {
+void CrossTokenFinder::AddBatchOfHostInputs() {
   for (ValueId v : graph_.graph_inputs()) {
     const sym::Form& form = forms_.Of(v);
     if (!form.known_rank || form.shape.size() < 2) continue;
-    if (IsIntegerType(graph_.type(v).elem_type)) Take(form.shape.front(), &sequences_);
+    if (IsIntegerType(graph_.type(v).elem_type)) AddSymbols(form.shape.front(), &sequences_);
   }
 }
 
 // Adds the symbols that operators need to equal one of these.
-void CrossTokenFinder::TakeEqual(absl::flat_hash_set<sym::DimSymbol>* dims) const {
+void CrossTokenFinder::AddEqualSymbols(absl::flat_hash_set<sym::DimSymbol>* dims) const {
   for (bool more = true; more;) {
     more = false;
     for (const sym::FormAssumption& assumption : forms_.assumptions()) {
@@ -141,7 +141,7 @@ bool CrossTokenFinder::HoldsTokens(Expr extent) const {
          });
 }
 
-void CrossTokenFinder::Take(Expr extent, absl::flat_hash_set<sym::DimSymbol>* dims) {
+void CrossTokenFinder::AddSymbols(Expr extent, absl::flat_hash_set<sym::DimSymbol>* dims) {
   for (const sym::DimSymbol& dim : sym::DimsOf(extent)) dims->insert(dim);
 }
 

@@ -18,26 +18,24 @@ namespace kvlift::internal {
 // positions, token ids and masks.
 bool HoldsReals(int32_t elem_type);
 
-// Implements the functions of cross_token_ops.h: Run is FindCrossTokenOp, RunWithPads
-// FindMixingWithPads, RunIntegers FindCountedTokens, RunMoved FindReorderedSequences, RunJoined
-// FindBatchReduction, RunOtherTokens FindOtherTokens.
+// Implements the functions of cross_token_ops.h that have the names of its public members.
 class CrossTokenFinder {
  public:
   explicit CrossTokenFinder(const Analysis& a);
 
-  NodeId Run();
-  NodeId RunWithPads(OverflowTests tests);
-  NodeId RunIntegers();
-  NodeId RunMoved();
-  NodeId RunJoined();
-  NodeId RunOtherTokens();
+  NodeId FindCrossTokenOp();
+  NodeId FindMixingWithPads(OverflowTests tests);
+  NodeId FindCountedTokens();
+  NodeId FindReorderedSequences();
+  NodeId FindBatchReduction();
+  NodeId FindOtherTokens();
 
  private:
-  void TakeWriting(absl::Span<const CacheUpdate> updates);
-  void TakeHostBatch();
-  void TakeEqual(absl::flat_hash_set<sym::DimSymbol>* dims) const;
+  void LeaveOutCacheWrites(absl::Span<const CacheUpdate> updates);
+  void AddBatchOfHostInputs();
+  void AddEqualSymbols(absl::flat_hash_set<sym::DimSymbol>* dims) const;
   static std::optional<std::pair<sym::DimSymbol, sym::DimSymbol>> EqualSymbols(sym::Expr predicate);
-  bool Joins(NodeId n);
+  bool CombinesSequences(NodeId n);
   bool HoldsSequences(sym::Expr extent) const;
   bool ReadsBatch(NodeId n);
   // A property of the batch that a value may depend on: the number of sequences, or also (kAny) the
@@ -47,15 +45,15 @@ class CrossTokenFinder {
   bool DependsOnBatch(sym::Expr e, sym::Expr extent, absl::Span<const sym::Expr> shape,
                       absl::flat_hash_map<std::pair<sym::Expr, sym::Expr>, bool>* known);
   template <typename Holds>
-  bool Loses(NodeId n, const Holds& holds);
-  bool IsReal(NodeId n) const;
+  bool DropsAxisOfData(NodeId n, const Holds& holds);
+  bool MakesReals(NodeId n) const;
   static bool IsUnknownExtent(sym::Expr extent);
   static std::vector<int64_t> AllAxes(int64_t rank);
-  bool Counts(NodeId n) const;
+  bool CountsElements(NodeId n) const;
   template <typename Is>
   bool DataOn(ValueId v, const std::vector<int64_t>& axes, const Is& is);
   bool IntegersOn(NodeId n, const std::vector<int64_t>& axes);
-  bool TakesIntegersTogether(NodeId n);
+  bool CombinesIntegersOfTokens(NodeId n);
   bool IsLastPosition(NodeId n);
   bool IsPosition(ValueId input);
   bool CountsTokens(NodeId n);
@@ -71,14 +69,14 @@ class CrossTokenFinder {
   bool ReadsMoved(NodeId n, bool (*leaves)(sym::Expr));
   bool IsMoved(ValueId v, bool (*leaves)(sym::Expr));
   bool LoadsMoved(sym::Expr e, bool (*leaves)(sym::Expr));
-  static bool LeavesSequence(sym::Expr place);
+  static bool IsOfOtherSequence(sym::Expr place);
   static bool IsShifted(sym::Expr place);
-  static bool IsChosen(sym::Expr place);
+  static bool DependsOnCondition(sym::Expr place);
   bool HasRowPerToken(NodeId n);
   bool ReadsOtherTokens(ValueId v);
   bool ReadsData(sym::Expr e) const;
   std::vector<int64_t> ReducedAxes(NodeId n, int64_t rank) const;
-  static void Take(sym::Expr extent, absl::flat_hash_set<sym::DimSymbol>* dims);
+  static void AddSymbols(sym::Expr extent, absl::flat_hash_set<sym::DimSymbol>* dims);
   bool HoldsRows(sym::Expr extent) const;
   bool RowsOn(NodeId n, int operand, const std::vector<int64_t>& axes);
   bool RowsFrom(NodeId n, int64_t first);
@@ -87,10 +85,10 @@ class CrossTokenFinder {
   bool CumSumMixes(NodeId n);
   bool EinsumMixes(NodeId n);
   bool CountsKeptTokens(NodeId n) const;
-  bool Mixes(NodeId n);
+  bool MixesRows(NodeId n);
   bool BodiesMix(NodeId n);
   bool MixesKeys(NodeId n);
-  void TakeReadersOfRows(absl::Span<const CacheUpdate> updates);
+  void FindReadersOfRows(absl::Span<const CacheUpdate> updates);
   bool WeighsRows(NodeId n) const;
   bool LeadsToWeights(NodeId n) const;
   ValueId Operand(NodeId n, int k) const;
@@ -98,8 +96,8 @@ class CrossTokenFinder {
   const Graph& graph_;
   sym::Forms& forms_;
   absl::flat_hash_set<sym::DimSymbol> rows_, past_, sequences_, tokens_;
-  // Nodes that are not judged: those of attentions and cache updates, and, if RunWithPads leaves
-  // them out, tests for overflow.
+  // Nodes that are not judged: those of attentions and cache updates, and, if FindMixingWithPads
+  // leaves them out, tests for overflow.
   absl::flat_hash_set<NodeId> replaced_;
   absl::flat_hash_set<NodeId> readers_;  // nodes that read rows of caches in front of a softmax
   bool keys_are_rows_ = false;           // HoldsRows counts keys, too

@@ -20,9 +20,9 @@ using sym::Expr;
 
 namespace internal {
 
-NodeId CrossTokenFinder::Run() {
+NodeId CrossTokenFinder::FindCrossTokenOp() {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (!replaced_.contains(n) && (Mixes(n) || MixesKeys(n))) return n;
+    if (!replaced_.contains(n) && (MixesRows(n) || MixesKeys(n))) return n;
   }
   return kNoNode;
 }
@@ -40,7 +40,7 @@ bool CrossTokenFinder::TestsForOverflow(NodeId n) {
   });
 }
 
-NodeId CrossTokenFinder::RunWithPads(OverflowTests tests) {
+NodeId CrossTokenFinder::FindMixingWithPads(OverflowTests tests) {
   if (!HoldsPads()) return kNoNode;
   if (tests == OverflowTests::kLeftOut) {
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
@@ -48,31 +48,31 @@ NodeId CrossTokenFinder::RunWithPads(OverflowTests tests) {
     }
   }
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (!replaced_.contains(n) && !SeesEarlierOnly(n) && Mixes(n)) return n;
+    if (!replaced_.contains(n) && !SeesEarlierOnly(n) && MixesRows(n)) return n;
     if (Computes(n) && ReadsMoved(n, &IsShifted)) return n;
-    if (IsReal(n) && Loses(n, [&](Expr extent) { return HoldsSequences(extent); })) return n;
+    if (MakesReals(n) && DropsAxisOfData(n, [&](Expr e) { return HoldsSequences(e); })) return n;
   }
   return FindLastForAll();
 }
 
-NodeId CrossTokenFinder::RunIntegers() {
+NodeId CrossTokenFinder::FindCountedTokens() {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
     if (!replaced_.contains(n) && CountsTokens(n)) return n;
   }
   return kNoNode;
 }
 
-NodeId CrossTokenFinder::RunMoved() {
+NodeId CrossTokenFinder::FindReorderedSequences() {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (Computes(n) && ReadsMoved(n, &LeavesSequence)) return n;
-    if (Loses(n, [&](Expr extent) { return HoldsSequences(extent); })) return n;
+    if (Computes(n) && ReadsMoved(n, &IsOfOtherSequence)) return n;
+    if (DropsAxisOfData(n, [&](Expr extent) { return HoldsSequences(extent); })) return n;
   }
   return kNoNode;
 }
 
-NodeId CrossTokenFinder::RunJoined() {
+NodeId CrossTokenFinder::FindBatchReduction() {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (!replaced_.contains(n) && Joins(n)) return n;
+    if (!replaced_.contains(n) && CombinesSequences(n)) return n;
     if (Computes(n) && ReadsBatch(n)) return n;
   }
   for (ValueId output : graph_.graph_outputs()) {
@@ -83,10 +83,10 @@ NodeId CrossTokenFinder::RunJoined() {
   return kNoNode;
 }
 
-NodeId CrossTokenFinder::RunOtherTokens() {
+NodeId CrossTokenFinder::FindOtherTokens() {
   if (!several_tokens_) return kNoNode;
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (replaced_.contains(n) || !Computes(n) || !IsReal(n) || !HasRowPerToken(n)) continue;
+    if (replaced_.contains(n) || !Computes(n) || !MakesReals(n) || !HasRowPerToken(n)) continue;
     const auto inputs = graph_.inputs(n);
     if (std::any_of(inputs.begin(), inputs.end(), [&](ValueId v) { return ReadsOtherTokens(v); })) {
       return n;
@@ -110,12 +110,12 @@ bool CrossTokenFinder::HasRowPerToken(NodeId n) {
 }
 
 // Returns true if the node reduces integers, or counts elements, over the axis of sequences.
-bool CrossTokenFinder::Joins(NodeId n) {
+bool CrossTokenFinder::CombinesSequences(NodeId n) {
   const ValueId v = Operand(n, 0);
   if (v == kNoValue || !forms_.Of(v).known_rank) return false;
   const auto rank = static_cast<int64_t>(forms_.Of(v).shape.size());
   std::vector<int64_t> axes;
-  if (Counts(n)) {
+  if (CountsElements(n)) {
     axes = AllAxes(rank);
   } else if (absl::StartsWith(graph_.node(n).op_type(), "Reduce") &&
              IsIntegerType(forms_.ElementType(v))) {
@@ -128,7 +128,7 @@ bool CrossTokenFinder::Joins(NodeId n) {
 // the results is such by its own extent: a Slice whose bounds cannot be compared with the extent,
 // say. Which element a result is made of is then unknown, though it may broadcast later on.
 template <typename Holds>
-bool CrossTokenFinder::Loses(NodeId n, const Holds& holds) {
+bool CrossTokenFinder::DropsAxisOfData(NodeId n, const Holds& holds) {
   if (replaced_.contains(n) || !Computes(n)) return false;
   const auto has_axis = [&](ValueId v) {
     if (v == kNoValue || !forms_.Of(v).known_rank) return false;
@@ -143,7 +143,7 @@ bool CrossTokenFinder::Loses(NodeId n, const Holds& holds) {
   return reads && std::none_of(outputs.begin(), outputs.end(), has_axis);
 }
 
-bool CrossTokenFinder::IsReal(NodeId n) const {
+bool CrossTokenFinder::MakesReals(NodeId n) const {
   const auto outputs = graph_.outputs(n);
   return std::any_of(outputs.begin(), outputs.end(),
                      [&](ValueId v) { return v != kNoValue && HoldsReals(forms_.ElementType(v)); });
@@ -162,7 +162,7 @@ std::vector<int64_t> CrossTokenFinder::AllAxes(int64_t rank) {
 }
 
 // Returns true if the length of the result is a number of elements of the operand.
-bool CrossTokenFinder::Counts(NodeId n) const {
+bool CrossTokenFinder::CountsElements(NodeId n) const {
   const std::string& op = graph_.node(n).op_type();
   return op == "NonZero" || op == "Compress" || op == "Unique";
 }
@@ -189,7 +189,7 @@ bool CrossTokenFinder::IntegersOn(NodeId n, const std::vector<int64_t>& axes) {
   return DataOn(v, axes, [&](Expr extent) { return HoldsTokens(extent); });
 }
 
-bool CrossTokenFinder::TakesIntegersTogether(NodeId n) {
+bool CrossTokenFinder::CombinesIntegersOfTokens(NodeId n) {
   const ValueId v = Operand(n, 0);
   if (v == kNoValue || !forms_.Of(v).known_rank) return false;
   const std::string& op = graph_.node(n).op_type();
@@ -226,7 +226,7 @@ bool CrossTokenFinder::IsPosition(ValueId input) {
 // Returns true if the node combines integers of several tokens in a way that decoders need, so
 // that padding tokens are not refused for it.
 bool CrossTokenFinder::CountsTokens(NodeId n) {
-  if (!Counts(n)) return TakesIntegersTogether(n) && IsLastPosition(n);
+  if (!CountsElements(n)) return CombinesIntegersOfTokens(n) && IsLastPosition(n);
   const ValueId v = Operand(n, 0);
   if (v == kNoValue || !forms_.Of(v).known_rank) return false;
   const auto rank = static_cast<int64_t>(forms_.Of(v).shape.size());
@@ -239,7 +239,7 @@ NodeId CrossTokenFinder::FindLastForAll() {
   absl::flat_hash_set<ValueId> made_of_last;
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
     const auto inputs = graph_.inputs(n), outputs = graph_.outputs(n);
-    if (!CountsTokens(n) && Loses(n, [&](Expr extent) { return HoldsTokens(extent); })) {
+    if (!CountsTokens(n) && DropsAxisOfData(n, [&](Expr extent) { return HoldsTokens(extent); })) {
       made_of_last.insert(outputs.begin(), outputs.end());
       continue;
     }
@@ -302,27 +302,27 @@ bool CrossTokenFinder::ReadsData(Expr e) const {
 }  // namespace internal
 
 NodeId FindCrossTokenOp(const Analysis& analysis) {
-  return internal::CrossTokenFinder(analysis).Run();
+  return internal::CrossTokenFinder(analysis).FindCrossTokenOp();
 }
 
 NodeId FindMixingWithPads(const Analysis& analysis, OverflowTests tests) {
-  return internal::CrossTokenFinder(analysis).RunWithPads(tests);
+  return internal::CrossTokenFinder(analysis).FindMixingWithPads(tests);
 }
 
 NodeId FindCountedTokens(const Analysis& analysis) {
-  return internal::CrossTokenFinder(analysis).RunIntegers();
+  return internal::CrossTokenFinder(analysis).FindCountedTokens();
 }
 
 NodeId FindReorderedSequences(const Analysis& analysis) {
-  return internal::CrossTokenFinder(analysis).RunMoved();
+  return internal::CrossTokenFinder(analysis).FindReorderedSequences();
 }
 
 NodeId FindOtherTokens(const Analysis& analysis) {
-  return internal::CrossTokenFinder(analysis).RunOtherTokens();
+  return internal::CrossTokenFinder(analysis).FindOtherTokens();
 }
 
 NodeId FindBatchReduction(const Analysis& analysis) {
-  return internal::CrossTokenFinder(analysis).RunJoined();
+  return internal::CrossTokenFinder(analysis).FindBatchReduction();
 }
 
 }  // namespace kvlift

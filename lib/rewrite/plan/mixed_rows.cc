@@ -190,7 +190,7 @@ bool CrossTokenFinder::CumSumMixes(NodeId n) {
 
 // Adds the nodes that compute from rows of caches and are in front of the softmax of an attention,
 // or of no attention.
-void CrossTokenFinder::TakeReadersOfRows(absl::Span<const CacheUpdate> updates) {
+void CrossTokenFinder::FindReadersOfRows(absl::Span<const CacheUpdate> updates) {
   std::vector<ValueId> queue;
   for (const CacheUpdate& update : updates) {
     queue.insert(queue.end(), {update.pair.past, update.pair.present, update.read_by_attention()});
@@ -253,7 +253,7 @@ bool CrossTokenFinder::LeadsToWeights(NodeId n) const {
 bool CrossTokenFinder::MixesKeys(NodeId n) {
   if (!readers_.contains(n) || WeighsRows(n) || LeadsToWeights(n)) return false;
   keys_are_rows_ = true;
-  const bool mixes = Mixes(n);
+  const bool mixes = MixesRows(n);
   keys_are_rows_ = false;
   return mixes;
 }
@@ -284,14 +284,14 @@ bool CrossTokenFinder::EinsumMixes(NodeId n) {
   return false;
 }
 
-bool CrossTokenFinder::Mixes(NodeId n) {
+bool CrossTokenFinder::MixesRows(NodeId n) {
   const onnx::NodeProto& node = graph_.node(n);
   const std::string& op = node.op_type();
   const auto is = [&](std::initializer_list<std::string_view> ops) {
     return std::find(ops.begin(), ops.end(), op) != ops.end();
   };
   if (BodiesMix(n)) return true;
-  if (TakesIntegersTogether(n)) return !IsLastPosition(n);
+  if (CombinesIntegersOfTokens(n)) return !IsLastPosition(n);
   if (absl::StartsWith(op, "Reduce")) return ReduceMixes(n);
   if (IsGlobalPool(node)) return RowsFrom(n, 2);
   if (QuantizesDynamically(graph_, n)) return RowsFrom(n, 0);

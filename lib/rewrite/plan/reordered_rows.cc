@@ -45,7 +45,7 @@ bool CrossTokenFinder::LoadsMoved(Expr e, bool (*leaves)(Expr)) {
 
 // Returns true for a place on the axis of sequences other than the element's own, which is an
 // index or the quotient of an index.
-bool CrossTokenFinder::LeavesSequence(Expr place) {
+bool CrossTokenFinder::IsOfOtherSequence(Expr place) {
   const Expr own = place->kind() == sym::Kind::kFloorDiv ? place->args()[0] : place;
   return own->kind() != sym::Kind::kIndex;
 }
@@ -68,7 +68,7 @@ bool CrossTokenFinder::IsShifted(Expr place) {
 }
 
 // Returns true for a place that depends on a condition, such as the larger one of two.
-bool CrossTokenFinder::IsChosen(Expr place) {
+bool CrossTokenFinder::DependsOnCondition(Expr place) {
   if (place->kind() != sym::Kind::kSum) return place->kind() == sym::Kind::kSelect;
   return std::any_of(place->terms().begin(), place->terms().end(), [](const sym::Term& term) {
     return std::any_of(term.atoms.begin(), term.atoms.end(),
@@ -93,7 +93,9 @@ bool CrossTokenFinder::ReadsOtherTokens(ValueId v) {
       const bool is_part = place->kind() == sym::Kind::kIndex &&
                            static_cast<size_t>(place->index()) < operand.shape.size() &&
                            operand.shape[place->index()] != extent;
-      if (is_part || IsShifted(place) || IsChosen(place) || !place->has_index()) return true;
+      if (is_part || IsShifted(place) || DependsOnCondition(place) || !place->has_index()) {
+        return true;
+      }
     }
   }
   return false;

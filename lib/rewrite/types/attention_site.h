@@ -36,7 +36,7 @@ struct Bias {
 };
 
 // Attention reads the stored rows.
-struct StoredRows {};
+struct RowsAsStored {};
 
 // Attention reads the stored rows in a floating-point type that holds all of their numbers.
 struct CastRows {
@@ -57,7 +57,7 @@ struct CacheView {
   int64_t first_head = 0;             // index on the cache's axis N of the attention's head 0
   int64_t first_element = 0;          // index on the cache's axis D of the attention's element 0
   bool batch_times_heads = false;     // the cache's axis B counts batch * Nk + head
-  std::variant<StoredRows, CastRows, ComputedRows> rows;
+  std::variant<RowsAsStored, CastRows, ComputedRows> rows;
 
   // Returns the nodes of ComputedRows; empty for the other ways to read rows.
   absl::Span<const NodeId> decode() const {

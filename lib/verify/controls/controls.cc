@@ -227,7 +227,7 @@ class Controls {
       return;
     }
     const auto graph = std::make_shared<const Graph>(*std::move(built));
-    if (nodes_only && ByTail(*graph, result)) return;
+    if (nodes_only && ByAffectedPart(*graph, result)) return;
     auto runner = Make(graph, {}, exec::AliasMode::kOff);
     if (!runner.ok()) {
       result->not_run = std::string(runner.status().message());
@@ -240,27 +240,27 @@ class Controls {
 
   // Runs only the part of the mutant that differs. False, and `result` unchanged, if there is no
   // such part or it does not run.
-  bool ByTail(const Graph& mutant, ControlResult* result) {
-    const auto tail = FindAffectedPart(after_, mutant, relation_, options_.most_affected);
-    if (!tail || !prelude_) return false;
-    const Driver driver(driver_, tail->relation);
-    ControlResult told = *result;
+  bool ByAffectedPart(const Graph& mutant, ControlResult* result) {
+    const auto part = FindAffectedPart(after_, mutant, relation_, options_.most_affected);
+    if (!part || !prelude_) return false;
+    const Driver driver(driver_, part->relation);
+    ControlResult of_part = *result;
     std::optional<Runner> runner;
     for (const Record* record : order_) {
-      auto feeds = prelude_->Of(*record, tail->fed);
+      auto feeds = prelude_->Of(*record, part->fed);
       if (!feeds) return false;
       if (!runner) {
         auto made =
-            Make(BuildAffectedPart(mutant, *tail, feeds->front()), {}, exec::AliasMode::kOff);
+            Make(BuildAffectedPart(mutant, *part, feeds->front()), {}, exec::AliasMode::kOff);
         if (!made.ok()) return false;
         runner = *std::move(made);
       }
       runner->FeedAlso(*std::move(feeds));
-      if (Tells(driver, *runner, *record, &told)) break;
+      if (Tells(driver, *runner, *record, &of_part)) break;
       // An error is reported by running the whole mutant.
-      if (told.step && told.output.empty()) return false;
+      if (of_part.step && of_part.output.empty()) return false;
     }
-    *result = std::move(told);
+    *result = std::move(of_part);
     return true;
   }
 

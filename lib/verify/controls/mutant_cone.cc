@@ -98,7 +98,7 @@ class ConeFinder {
   }
 
   AffectedPart Result() {
-    AffectedPart tail;
+    AffectedPart part;
     absl::flat_hash_set<ValueId> read;
     for (const NodeId n : nodes_) {
       for (const ValueId v : OperandsOf(n)) read.insert(v);
@@ -107,22 +107,22 @@ class ConeFinder {
       const NodeId producer = mutant_.producer(v);
       if (!read.contains(v) || dirty_[v] || producer == kNoNode) continue;
       if (mutant_.Is(producer, "Constant")) {
-        tail.nodes.push_back(producer);
+        part.nodes.push_back(producer);
       } else {
-        tail.fed.push_back(mutant_.name(v));
+        part.fed.push_back(mutant_.name(v));
       }
     }
-    tail.nodes.insert(tail.nodes.end(), nodes_.begin(), nodes_.end());
-    tail.relation = relation_;
+    part.nodes.insert(part.nodes.end(), nodes_.begin(), nodes_.end());
+    part.relation = relation_;
     const auto is_read = [&](const std::string& name) { return read.contains(mutant_.Find(name)); };
     const auto is_given = [&](const std::string& name) {
       const ValueId v = mutant_.Find(name);
       return v != kNoValue && dirty_[v] && mutant_.producer(v) != kNoNode;
     };
-    std::erase_if(tail.relation.inputs, [&](const auto& input) { return !is_read(input.name); });
-    std::erase_if(tail.relation.outputs, [&](const auto& o) { return !is_given(o.name); });
-    std::erase_if(tail.relation.caches, [&](const auto& cache) { return !is_given(cache.output); });
-    return tail;
+    std::erase_if(part.relation.inputs, [&](const auto& input) { return !is_read(input.name); });
+    std::erase_if(part.relation.outputs, [&](const auto& o) { return !is_given(o.name); });
+    std::erase_if(part.relation.caches, [&](const auto& cache) { return !is_given(cache.output); });
+    return part;
   }
 
   const Graph &model_, &mutant_;
@@ -137,10 +137,10 @@ class ConeFinder {
 
 std::optional<AffectedPart> FindAffectedPart(const Graph& model, const Graph& mutant,
                                              const Manifest& relation, double most) {
-  AffectedPart tail = ConeFinder(model, mutant, relation).Run();
-  const bool small = static_cast<double>(tail.nodes.size()) <= most * mutant.num_nodes();
-  if (!small || tail.nodes.empty() || tail.relation.outputs.empty()) return std::nullopt;
-  return tail;
+  AffectedPart part = ConeFinder(model, mutant, relation).Run();
+  const bool small = static_cast<double>(part.nodes.size()) <= most * mutant.num_nodes();
+  if (!small || part.nodes.empty() || part.relation.outputs.empty()) return std::nullopt;
+  return part;
 }
 
 std::optional<std::vector<exec::Feeds>> ValueRecorder::Of(const Record& record,
@@ -187,7 +187,7 @@ void ValueRecorder::Run(const Record& record, const std::vector<std::string>& na
 }
 
 std::shared_ptr<const onnx::ModelProto> BuildAffectedPart(const Graph& mutant,
-                                                          const AffectedPart& tail,
+                                                          const AffectedPart& part,
                                                           const exec::Feeds& feeds) {
   const std::shared_ptr<onnx::ModelProto> model = BorrowingModel(mutant.shared_model());
   const onnx::ModelProto& from = mutant.model();
@@ -197,7 +197,7 @@ std::shared_ptr<const onnx::ModelProto> BuildAffectedPart(const Graph& mutant,
   onnx::GraphProto& graph = *model->mutable_graph();
   graph.set_name(from.graph().name());
   absl::flat_hash_set<std::string> read, given;
-  for (const NodeId n : tail.nodes) {
+  for (const NodeId n : part.nodes) {
     *graph.add_node() = mutant.node(n);
     for (const ValueId v : mutant.inputs(n)) {
       if (v != kNoValue) read.insert(mutant.name(v));
@@ -210,7 +210,7 @@ std::shared_ptr<const onnx::ModelProto> BuildAffectedPart(const Graph& mutant,
   for (const auto& input : from.graph().input()) {
     if (read.contains(input.name())) *graph.add_input() = input;
   }
-  for (const std::string& name : tail.fed) {
+  for (const std::string& name : part.fed) {
     auto* input = graph.add_input();
     input->set_name(name);
     input->mutable_type()->mutable_tensor_type()->set_elem_type(feeds.at(name).type());

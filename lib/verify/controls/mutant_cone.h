@@ -56,7 +56,7 @@ class ValueRecorder {
 // Returns the part as a model. feeds: the recorded values of one step, whose types the model
 // declares. It shares the weights of the mutant's model and keeps that alive.
 std::shared_ptr<const onnx::ModelProto> BuildAffectedPart(const Graph& mutant,
-                                                          const AffectedPart& tail,
+                                                          const AffectedPart& part,
                                                           const exec::Feeds& feeds);
 
 }  // namespace kvlift

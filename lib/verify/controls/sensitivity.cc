@@ -202,7 +202,7 @@ class Sampler {
       if (slot < first) continue;  // the token has left the window
       const int32_t type = feeds_.at(cache.input).type();
       Try(fmt::format("slot {} of cache {}, sequence {},", slot, cache.id, b),
-          TypeFelt(cache, type), ChangesOfCache(cache, type),
+          TypeOfPrecision(cache, type), ChangesOfCache(cache, type),
           [&](const Change& change, exec::Feeds* theirs, exec::Feeds* mine) {
             ChangeSlot(cache, slot, b, change, &mine->at(cache.input));
             ChangeSourceSlot(cache, slot - first, b, change, &theirs->at(cache.source.input));
@@ -218,7 +218,7 @@ class Sampler {
   }
 
   // Returns the type whose precision bounds the effect of a change of the cache's numbers.
-  int32_t TypeFelt(const ManifestCache& cache, int32_t type) const {
+  int32_t TypeOfPrecision(const ManifestCache& cache, int32_t type) const {
     const UniformQuantizer* quantizer = QuantizerOf(cache);
     return quantizer == nullptr ? type : quantizer->codes;
   }

@@ -26,15 +26,15 @@ std::string Text(double number) {
 class Shrinker {
  public:
   Shrinker(const Driver& driver, Runner& source, Runner& converted, const Manifest& relation,
-           const PlanLimits& limits, int source_nodes, const DetectingCheck& told)
+           const PlanLimits& limits, int source_nodes, const DetectingCheck& check)
       : driver_(driver),
         source_(source),
         converted_(converted),
         relation_(relation),
         limits_(limits),
         source_nodes_(source_nodes),
-        unused_(told.unused),
-        mode_(told.mode) {}
+        unused_(check.unused),
+        mode_(check.mode) {}
 
   // Returns the smallest plan that differs: of one step, if the failing step differs by itself, or
   // else the plan up to that step.
@@ -294,10 +294,10 @@ class Shrinker {
 
 void Shrink(const Driver& driver, Runner& source, Runner& converted, const Manifest& relation,
             const PlanLimits& limits, const Plan& plan, int source_nodes,
-            const DetectingCheck& told, Counterexample* found) {
-  Shrinker shrinker(driver, source, converted, relation, limits, source_nodes, told);
+            const DetectingCheck& check, Counterexample* found) {
+  Shrinker shrinker(driver, source, converted, relation, limits, source_nodes, check);
   const Plan smallest = shrinker.Smallest(plan, found->step);
-  if (told.self_check && !shrinker.DifferenceOf(smallest)) return;
+  if (check.self_check && !shrinker.DifferenceOf(smallest)) return;
   shrinker.RecordSmallest(smallest, found);
   const std::optional<Counterexample> small = shrinker.DifferenceOf(smallest);
   if (!small) return;

@@ -22,6 +22,6 @@ struct DetectingCheck {
 // that is fed them gives what the mode gave.
 void Shrink(const Driver& driver, Runner& source, Runner& converted, const Manifest& relation,
             const PlanLimits& limits, const Plan& plan, int source_nodes,
-            const DetectingCheck& told, Counterexample* found);
+            const DetectingCheck& check, Counterexample* found);
 
 }  // namespace kvlift

@@ -33,7 +33,7 @@ class MutantMaker {
   // Marks the last mutant as one that removes a condition which hides keys (Mutant::guard).
   void MarkAsGuard() { mutants_.back().guard = true; }
   // Says why the last mutant is equivalent to the model; empty: it is not known to be.
-  void AttendedSlice(std::string why) { mutants_.back().equivalent = std::move(why); }
+  void Equivalent(std::string why) { mutants_.back().equivalent = std::move(why); }
   // Says that the last mutant is equivalent if this fact holds of the value in every step.
   void EquivalentIf(SeenFact fact, const std::string& value) {
     mutants_.back().equivalent_if = fact;

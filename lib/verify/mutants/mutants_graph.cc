@@ -102,7 +102,7 @@ void LateReaders(MutantMaker& m, const MutantSites& s) {
     m.ShownBy(Detector::kAlias);
     for (const ManifestCache& cache : s.relation().caches) {
       if (cache.input == past && cache.alias != CacheAlias::kSafe) {
-        m.AttendedSlice("the relation claims no update in place for " + past);
+        m.Equivalent("the relation claims no update in place for " + past);
       }
     }
   }

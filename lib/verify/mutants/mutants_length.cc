@@ -77,7 +77,7 @@ class LengthMutants {
   void PerSequence() {
     m_.OfFirst("valid length of sequence 0", s_.attentions(), kNonpadOperand);
     m_.MarkAsGuard();
-    if (!s_.limits().ragged) m_.AttendedSlice(s_.limits().one_length);
+    if (!s_.limits().ragged) m_.Equivalent(s_.limits().one_length);
     m_.Replaced("valid lengths reversed",
                 {MutantMaker::Ints("mutant.-1", {-1}), MutantMaker::Ints("mutant.0", {0}),
                  MutantMaker::Ints("mutant.end", {INT64_MIN})},
@@ -90,7 +90,7 @@ class LengthMutants {
                   return id + "reversed";
                 });
     m_.MarkAsGuard();
-    if (!s_.limits().ragged) m_.AttendedSlice(s_.limits().one_length);
+    if (!s_.limits().ragged) m_.Equivalent(s_.limits().one_length);
   }
 
   void Causal(NodeId n) {
@@ -105,7 +105,7 @@ class LengthMutants {
                *node->add_attribute() = MutantMaker::IntAttr("is_causal", causal ? 0 : 1);
              });
       if (causal) m_.MarkAsGuard();
-      if (!s_.limits().many_tokens) m_.AttendedSlice("no step has more than one new token");
+      if (!s_.limits().many_tokens) m_.Equivalent("no step has more than one new token");
     }
     if (causal && !masked) TopLeft(n);
   }
@@ -231,7 +231,7 @@ class LengthMutants {
              before->push_back(
                  MutantMaker::Make("Where", {mask, "mutant.zero", "mutant.hidden"}, "mutant.mask"));
            });
-    m_.AttendedSlice(kNoWeight);
+    m_.Equivalent(kNoWeight);
   }
 
   // Adds the mutants of a float mask. Numbers below -1000 hide a key; others are a bias.
@@ -255,7 +255,7 @@ class LengthMutants {
     choose("mask hides by -4 only", -4, false, true);
     m_.MarkAsGuard();
     choose("hidden keys at -10000", -10000, false, true);
-    m_.AttendedSlice(kNoWeight);
+    m_.Equivalent(kNoWeight);
     choose("bias in the mask dropped", lowest, true, false);
     m_.EquivalentIf(SeenFact::kOnlyHides, mask_);
     MaskAs("mask applied twice", {}, [](const std::string& mask, auto* before) {

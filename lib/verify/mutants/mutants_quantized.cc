@@ -104,7 +104,7 @@ class QuantizedMutants {
                                               {MutantMaker::IntAttr("axis", axis)}));
           return id + "rolled";
         });
-    if (OneGroup(n)) m_.AttendedSlice("a row has one scale");
+    if (OneGroup(n)) m_.Equivalent("a row has one scale");
     m_.Replaced("scales without what was written", {}, {n}, kScaleOperand,
                 [&](NodeId, const NodeProto& node, const std::string& id, auto* before) {
                   const std::string& scale = node.input(kScaleOperand);

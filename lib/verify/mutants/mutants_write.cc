@@ -80,19 +80,19 @@ class WriteMutants {
               two("Sub", id + "last", "mutant.1", id + "limit", before);
               two("Min", index, id + "limit", id + "index", before);
             });
-    m_.AttendedSlice(s_.limits().last_slot);
+    m_.Equivalent(s_.limits().last_slot);
     IndexAs("write index modulo capacity - 1", n, {MutantMaker::Ints("mutant.1", {1})},
             [&](const std::string& index, const std::string& id, auto* before) {
               two("Sub", id + "capacity", "mutant.1", id + "less", before);
               two("Mod", index, id + "less", id + "index", before);
             });
-    m_.AttendedSlice(s_.limits().last_start);
+    m_.Equivalent(s_.limits().last_start);
   }
 
   // Adds mutants in which all sequences have one write index, or each has that of another.
   void PerSequence() {
     const auto say = [&] {
-      if (!s_.limits().ragged) m_.AttendedSlice(s_.limits().one_length);
+      if (!s_.limits().ragged) m_.Equivalent(s_.limits().one_length);
     };
     m_.OfFirst("write index of sequence 0", s_.scatters(), kIndicesOperand);
     say();

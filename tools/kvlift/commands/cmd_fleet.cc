@@ -48,17 +48,17 @@ struct Paths {
   std::string results, page;
 };
 
-// Writes all results and the page, and prints a summary of `told`, which lacks `missing` models.
-// Returns the exit code.
+// Writes all results and the page, and prints a summary of `summarised`, which lacks `missing`
+// models. Returns the exit code.
 int Conclude(const FleetFlags& flags, const std::vector<FleetResult>& all,
-             absl::Span<const FleetResult> told, size_t missing, Io& io) {
+             absl::Span<const FleetResult> summarised, size_t missing, Io& io) {
   const Paths paths(flags.output);
   if (const absl::Status written =
           WriteFiles({{paths.results, ResultsText(all)}, {paths.page, FleetPage(all)}});
       !written.ok()) {
     return CannotWriteFleet(io, flags.output, written);
   }
-  FleetCounts counts = CountResults(told);
+  FleetCounts counts = CountResults(summarised);
   counts.missing = missing;
   if (flags.common.json) {
     PrintJson(io, SummaryDocument(flags.command, counts, paths.results, paths.page));

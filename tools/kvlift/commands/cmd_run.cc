@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 struct OutputLine {
   std::string name, type, shape;
-  std::optional<Comparison> compared;
+  std::optional<ValueComparison> compared;
 };
 
 struct StepLines {

@@ -45,14 +45,14 @@ std::string Described(const exec::View& value) {
 }
 
 // Compares the items of two sequences of one length.
-Comparison CompareItems(const exec::View& actual, const exec::View& expected,
-                        const CompareOptions& options) {
-  Comparison all;
+ValueComparison CompareItems(const exec::View& actual, const exec::View& expected,
+                             const CompareOptions& options) {
+  ValueComparison all;
   all.equal = true;
   const auto& a = *actual.as<std::vector<exec::Tensor>>();
   const auto& e = *expected.as<std::vector<exec::Tensor>>();
   for (size_t i = 0; i < a.size(); ++i) {
-    const Comparison c = Compare(a[i].view(), e[i].view(), options);
+    const ValueComparison c = Compare(a[i].view(), e[i].view(), options);
     all.max_abs = std::max(all.max_abs, c.max_abs);
     all.max_rel = std::max(all.max_rel, c.max_rel);
     if (c.equal || !all.equal) continue;
@@ -63,9 +63,9 @@ Comparison CompareItems(const exec::View& actual, const exec::View& expected,
 }
 
 // Compares two tensors of numbers of one type and shape.
-Comparison CompareNumbers(const exec::View& actual, const exec::View& expected,
-                          const CompareOptions& options) {
-  Comparison c;
+ValueComparison CompareNumbers(const exec::View& actual, const exec::View& expected,
+                               const CompareOptions& options) {
+  ValueComparison c;
   c.equal = true;
   if (!IsFloatType(actual.type)) {
     const auto bytes = static_cast<size_t>(actual.bytes());
@@ -107,9 +107,9 @@ std::string KindName(const exec::View& value) {
                                         : ElementTypeName(value.type);
 }
 
-Comparison Compare(const exec::View& actual, const exec::View& expected,
-                   const CompareOptions& options) {
-  Comparison c;
+ValueComparison Compare(const exec::View& actual, const exec::View& expected,
+                        const CompareOptions& options) {
+  ValueComparison c;
   if (actual.type != expected.type || actual.shape != expected.shape) {
     c.text = fmt::format("is {}, expected {}", Described(actual), Described(expected));
     return c;

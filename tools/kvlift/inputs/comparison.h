@@ -9,7 +9,7 @@
 namespace kvlift::cli {
 
 // The difference of a value from the expected one.
-struct Comparison {
+struct ValueComparison {
   bool equal = false;
   double max_abs = 0, max_rel = 0;
   std::string text;  // why not equal; empty if equal
@@ -29,8 +29,8 @@ bool IsOnnxTestData(const std::string& folder);
 // Compares two tensors, sequences or optional values. Floats are equal if
 // |a - e| <= atol + rtol |e|; NaN equals NaN, and infinities equal themselves. All other types are
 // compared exactly.
-Comparison Compare(const exec::View& actual, const exec::View& expected,
-                   const CompareOptions& options);
+ValueComparison Compare(const exec::View& actual, const exec::View& expected,
+                        const CompareOptions& options);
 
 // Returns the element type of a tensor by name, else "sequence" or "nothing" (an empty optional
 // value).

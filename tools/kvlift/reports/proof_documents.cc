@@ -58,10 +58,10 @@ std::string ProofText(const Proof& proof, bool all, const Style& style) {
   std::vector<std::vector<std::string>> rows;
   std::string open;
   for (const Kind& kind : KindsOf(proof)) {
-    int proved = 0, told = 0;
+    int proved = 0, shown = 0;
     for (const ProofFact* fact : kind.facts) {
       proved += fact->holds() ? 1 : 0;
-      if (fact->holds() || (!all && told++ > 0)) continue;
+      if (fact->holds() || (!all && shown++ > 0)) continue;
       const char* kind_of_fact = fact->status == FactStatus::kRefuted ? "refuted" : "only tested";
       open += fmt::format("{}: {} {}: {}\n", kind_of_fact, EscapeTerminal(fact->about), fact->text,
                           EscapeTerminal(fact->why_not));

@@ -103,7 +103,7 @@ struct Joined {
   const Compute<T>* Widened(int64_t n, ScratchScope& scratch) const {
     return rows != nullptr ? Wide(rows, n, scratch) : fresh;
   }
-  StoredRows Stored() const {
+  StoredOperand Stored() const {
     if (rows != nullptr) return {rows, StorageOf<T>()};
     return {fresh, Storage::kNative};
   }

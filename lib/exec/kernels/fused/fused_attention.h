@@ -63,7 +63,7 @@ KeyRange VisibleSlots(const FusedHeads<C>& heads, int64_t b, int64_t s) {
 
 // Does the same in the fast order: keys [B, Nk, M, D], values [B, Nk, M, Dv] and the result [B, S,
 // N, Dv] have the element types they are stored in; k, v and y of `heads` are not used.
-struct StoredRows {
+struct StoredOperand {
   const void* data = nullptr;
   Storage storage = Storage::kNative;
 };
@@ -71,7 +71,7 @@ struct StoredResult {
   void* data = nullptr;
   Storage storage = Storage::kNative;
 };
-void RunFusedGrouped(const FusedHeads<float>& heads, const StoredRows& k, const StoredRows& v,
+void RunFusedGrouped(const FusedHeads<float>& heads, const StoredOperand& k, const StoredOperand& v,
                      const StoredResult& y, int threads);
 
 extern template void RunFusedHeads<float>(const FusedHeads<float>&, int);

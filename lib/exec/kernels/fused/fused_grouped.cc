@@ -30,7 +30,7 @@ class FusedMask : public KeyMask {
 
 }  // namespace
 
-void RunFusedGrouped(const FusedHeads<float>& p, const StoredRows& k, const StoredRows& v,
+void RunFusedGrouped(const FusedHeads<float>& p, const StoredOperand& k, const StoredOperand& v,
                      const StoredResult& y, int threads) {
   const FusedMask mask(p);
   GroupedHeads heads;

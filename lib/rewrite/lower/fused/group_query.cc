@@ -47,7 +47,7 @@ constexpr SlidingOperands kSliding = {{kPastKey, kPastValue}, {1, 2}, kScoreBias
 struct Heads {
   int64_t q = 0, kv = 0, size = 0;
   bool packed = false;
-  StoredRows key, value;
+  StoredForm key, value;
 };
 
 Heads ReadHeads(Lowering& l, NodeId n) {
@@ -304,7 +304,7 @@ std::string GroupQueryMask(Lowering& l, NodeId n, const std::string& queries) {
 
 // Makes the present from the past and the new rows. Returns the rows of it that attention reads,
 // which are dequantised if the cache is quantised. first: FirstSlots; empty if the cache grows.
-std::string Append(Lowering& l, NodeId n, const StoredRows& stored, const std::string& first,
+std::string Append(Lowering& l, NodeId n, const StoredForm& stored, const std::string& first,
                    std::string rows, const std::string& role) {
   const size_t past = role == "key" ? kPastKey : kPastValue;
   const std::string present = l.out(n, past - kPastKey + 1);

@@ -24,7 +24,7 @@ std::string FormOf(const onnx::NodeProto& node, const char* name) {
 }
 
 // Reads the scales of keys or of values. Returns why they are not supported; empty if they are.
-std::string ReadScale(Lowering& l, NodeId n, int input, bool by_channel, StoredRows* stored) {
+std::string ReadScale(Lowering& l, NodeId n, int input, bool by_channel, StoredForm* stored) {
   const char* const name = input == kKeyScale ? "k_scale" : "v_scale";
   if (!l.has(n, input)) return fmt::format("needs a {}", name);
   const TensorProto* tensor = ConstantBehind(l.graph(), l.graph().inputs(n)[input]);
@@ -46,7 +46,7 @@ std::string ReadScale(Lowering& l, NodeId n, int input, bool by_channel, StoredR
 }
 
 // Returns the scales, or their inverses, as a constant: a scalar, or [1, heads, 1, size].
-std::string Factor(Lowering& l, const StoredRows& stored, bool inverse, std::string_view role) {
+std::string Factor(Lowering& l, const StoredForm& stored, bool inverse, std::string_view role) {
   std::vector<float> values = stored.scale;
   if (inverse) {
     for (float& value : values) value = 1 / value;
@@ -57,7 +57,7 @@ std::string Factor(Lowering& l, const StoredRows& stored, bool inverse, std::str
 }
 
 // Returns the code of 0, which is the zero point.
-std::string CodeOfZero(Lowering& l, const StoredRows& stored) {
+std::string CodeOfZero(Lowering& l, const StoredForm& stored) {
   return l.nodes().Scalar(stored.two_in_a_byte() ? kBias : 0, stored.type);
 }
 
@@ -69,8 +69,8 @@ std::vector<int32_t> TypesOfCodes(int64_t bits) {
 
 }  // namespace
 
-std::string ReadStoredRows(Lowering& l, NodeId n, int64_t heads, int64_t size, StoredRows* key,
-                           StoredRows* value) {
+std::string ReadStoredRows(Lowering& l, NodeId n, int64_t heads, int64_t size, StoredForm* key,
+                           StoredForm* value) {
   const auto& node = l.graph().node(n);
   const int64_t bits = IntAttribute(node, "kv_cache_bit_width", 0);
   const std::string forms[] = {FormOf(node, "k_quant_type"), FormOf(node, "v_quant_type")};
@@ -85,7 +85,7 @@ std::string ReadStoredRows(Lowering& l, NodeId n, int64_t heads, int64_t size, S
   if (bits != 8 && bits != 4) return "needs a kv_cache_bit_width of 8 or 4";
   if (bits == 4 && size % 2 != 0) return "needs heads of an even size where two share a byte";
   const std::vector<int32_t> types = TypesOfCodes(bits);
-  StoredRows* const sides[] = {key, value};
+  StoredForm* const sides[] = {key, value};
   for (int side = 0; side < 2; ++side) {
     if (forms[side] != "PER_TENSOR" && forms[side] != "PER_CHANNEL") {
       return "needs keys and values that are both quantised, PER_TENSOR or PER_CHANNEL";
@@ -103,7 +103,7 @@ std::string ReadStoredRows(Lowering& l, NodeId n, int64_t heads, int64_t size, S
   return {};
 }
 
-std::string Stored(Lowering& l, const StoredRows& stored, const std::string& rows,
+std::string Stored(Lowering& l, const StoredForm& stored, const std::string& rows,
                    std::string_view role) {
   NodeBuilder& nodes = l.nodes();
   const std::string one = nodes.Scalar(1, TensorProto::FLOAT), zero = CodeOfZero(l, stored);
@@ -125,7 +125,7 @@ std::string Stored(Lowering& l, const StoredRows& stored, const std::string& row
   return nodes.Add("BitwiseOr", {low, high}, "bytes");
 }
 
-std::string Restored(Lowering& l, const StoredRows& stored, const std::string& cache,
+std::string Restored(Lowering& l, const StoredForm& stored, const std::string& cache,
                      std::string_view role) {
   NodeBuilder& nodes = l.nodes();
   NodeBuilder::Inputs inputs = {cache};

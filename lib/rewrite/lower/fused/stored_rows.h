@@ -17,7 +17,8 @@
 
 namespace kvlift::fused {
 
-struct StoredRows {
+// How a node stores its keys or its values.
+struct StoredForm {
   // The type of the cache: int8, float8e4m3fn, or uint8 for two codes in a byte; UNDEFINED: rows
   // are not quantised.
   int32_t type = onnx::TensorProto::UNDEFINED;
@@ -32,14 +33,14 @@ struct StoredRows {
 
 // Reads from the node's attributes and inputs how it stores keys and values. Returns why that form
 // is not supported; empty if it is.
-std::string ReadStoredRows(Lowering& l, NodeId n, int64_t heads, int64_t size, StoredRows* key,
-                           StoredRows* value);
+std::string ReadStoredRows(Lowering& l, NodeId n, int64_t heads, int64_t size, StoredForm* key,
+                           StoredForm* value);
 
 // Stored returns the codes of rows [B, heads, S, size], float32, as the cache holds them; Restored
 // returns the rows from the codes.
-std::string Stored(Lowering& l, const StoredRows& stored, const std::string& rows,
+std::string Stored(Lowering& l, const StoredForm& stored, const std::string& rows,
                    std::string_view role);
-std::string Restored(Lowering& l, const StoredRows& stored, const std::string& cache,
+std::string Restored(Lowering& l, const StoredForm& stored, const std::string& cache,
                      std::string_view role);
 
 }  // namespace kvlift::fused

@@ -318,7 +318,7 @@ CacheOperand FindCache(sym::Forms& forms, absl::Span<const CacheUpdate> caches, 
 
 int32_t TypeOfRows(sym::Forms& forms, const CacheUpdate& cache, const CacheView& view) {
   return std::visit(
-      Overloaded{[&](const StoredRows&) { return forms.ElementType(cache.pair.past); },
+      Overloaded{[&](const RowsAsStored&) { return forms.ElementType(cache.pair.past); },
                  [](const CastRows& cast) { return cast.elem_type; },
                  [&](const ComputedRows& computed) {
                    return forms.ElementType(forms.graph().outputs(computed.nodes.back())[0]);
