@@ -13,6 +13,8 @@ ROOT = pathlib.Path(os.environ["KVLIFT_ROOT"])
 KVLIFT = os.environ["KVLIFT"]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 CASES = ROOT / "testdata" / "rewrites"
+# Files of examples, which the reader of the page adds.
+TO_BE_WRITTEN = {"adding-a-cache-kind.md": ("growing_front.cc", "oldest_first.h", "oldest_first.cc")}
 RULES = {path.stem for path in (ROOT / "rewrites").glob("*.cc")}
 
 
@@ -38,6 +40,21 @@ class DocsFactsTest(unittest.TestCase):
                 continue
             path = ROOT / name
             self.assertTrue(path.exists() or path.with_suffix(".h").exists(), f"{page.name}: {name}")
+
+    def test_sources_that_are_named_by_their_ends_are_there(self):
+        """`score.cc`, or `attention/score.cc`, where a page has named the folder."""
+        there = [f"/{path.relative_to(ROOT).as_posix()}"
+                 for folder in ("lib", "rewrites", "tests", "tools")
+                 for path in (ROOT / folder).rglob("*.*")]
+        named = 0
+        for page, name in self.each(r"`([\w./-]+\.(?:h|cc|cpp))`"):
+            if name in TO_BE_WRITTEN.get(page.name, ()) or name.startswith("sys/"):
+                continue
+            if re.search(r"[A-Z]{4}", name):  # stands for any name
+                continue
+            named += 1
+            self.assertTrue(any(path.endswith("/" + name) for path in there), f"{page.name}: {name}")
+        self.assertGreater(named, 200)
 
     def test_an_elementwise_operator_is_in_three_files(self):
         page = (ROOT / "docs" / "adding-an-operator.md").read_text(encoding="utf-8")
