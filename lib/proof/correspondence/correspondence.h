@@ -187,6 +187,12 @@ class Correspondence {
   void AddCapacity(sym::Expr slots);
   void FindDeclaredExtents(const Manifest& relation);
   using InputAxes = absl::flat_hash_set<std::pair<ValueId, size_t>>;
+  // Sets *sequences to B of the first cache that has it, and adds to `given` the axes that have
+  // their sizes.
+  void FindExtentsOfCaches(const Manifest& relation, sym::Expr* sequences, InputAxes* given);
+  void FindExtentsOfInputs(const Manifest& relation, sym::Expr sequences, InputAxes* given);
+  void FindWidthsOfMasks(const Manifest& relation, sym::Expr sequences);
+  void SetDeclared(ValueId input, size_t axis, sym::Expr theirs, InputAxes* given);
   void FindNamesOfOtherAxes(const InputAxes& given);
   void SetSize(sym::Expr own, sym::Expr theirs);
   bool IsDeclaredBySource(const sym::DimSymbol& name) const;

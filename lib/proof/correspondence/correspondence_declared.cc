@@ -44,14 +44,23 @@ void Correspondence::AddCapacity(Expr slots) {
 }
 
 // Gives sizes to inputs that only the converted model has, by what the manifest says of their axes.
-// The axes of a cache are the source's, apart from its slots; those of a control input are B or S.
 void Correspondence::FindDeclaredExtents(const Manifest& relation) {
   Expr sequences = nullptr;
   InputAxes given;
-  const auto set_size = [&](ValueId input, size_t axis, Expr theirs) {
-    given.emplace(input, axis);
-    SetSize(forms_.Of(input).shape[axis], theirs);
-  };
+  FindExtentsOfCaches(relation, &sequences, &given);
+  FindExtentsOfInputs(relation, sequences, &given);
+  FindNamesOfOtherAxes(given);
+  if (past_ != nullptr && new_ != nullptr) FindWidthsOfMasks(relation, sequences);
+}
+
+void Correspondence::SetDeclared(ValueId input, size_t axis, Expr theirs, InputAxes* given) {
+  given->emplace(input, axis);
+  SetSize(forms_.Of(input).shape[axis], theirs);
+}
+
+// The axes of a cache are the source's, apart from its slots.
+void Correspondence::FindExtentsOfCaches(const Manifest& relation, Expr* sequences,
+                                         InputAxes* given) {
   for (const ManifestCache& cache : relation.caches) {
     const auto found = pasts_.find(pair_.After(cache.input));
     if (found == pasts_.end()) continue;
@@ -59,7 +68,7 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
     const bool is_alike = cache.layout == cache.source.layout && cache.source.select.empty();
     if (axes.size() != cache.layout.size() && !is_alike) {
       const auto sequence = std::find(axes.begin(), axes.end(), "B");
-      given.emplace(found->first, sequence - axes.begin());
+      given->emplace(found->first, sequence - axes.begin());
       continue;
     }
     const Past& past = found->second;
@@ -70,7 +79,7 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
       const int axis = past.axes[k];
       if (axis < 0 || axis >= static_cast<int>(mine.shape.size())) continue;
       const auto letter = static_cast<size_t>(axis);
-      if (cache.layout[letter] == 'B' && sequences == nullptr) sequences = theirs.shape[k];
+      if (cache.layout[letter] == 'B' && *sequences == nullptr) *sequences = theirs.shape[k];
       if (k == past.sequence && BecomesBuffer(cache)) {
         if (!cache.ring) AddCapacity(mine.shape[letter]);
         continue;
@@ -79,9 +88,14 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
       // of the step.
       const bool step = cache.layout[letter] == 'B' && !cache.source.growing &&
                         present.known_rank && present.shape.size() == theirs.shape.size();
-      set_size(found->first, letter, (step ? present : theirs).shape[k]);
+      SetDeclared(found->first, letter, (step ? present : theirs).shape[k], given);
     }
   }
+}
+
+// The axes of a control input are B or S.
+void Correspondence::FindExtentsOfInputs(const Manifest& relation, Expr sequences,
+                                         InputAxes* given) {
   for (const ManifestInput& input : relation.inputs) {
     const ValueId after = pair_.After(input.name);
     if (after == kNoValue) continue;
@@ -93,10 +107,10 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
       if (letter == "B" && mine.shape[k]->kind() == Kind::kDim) {
         per_sequence_.insert(mine.shape[k]->dim());
       }
-      if (letter == "B") set_size(after, k, sequences);
-      if (letter == "S") set_size(after, k, new_);
+      if (letter == "B") SetDeclared(after, k, sequences, given);
+      if (letter == "S") SetDeclared(after, k, new_, given);
       // An axis of heads that all hold the same has extent 1.
-      if (letter == "1|N") set_size(after, k, forms_.pool().Integer(1));
+      if (letter == "1|N") SetDeclared(after, k, forms_.pool().Integer(1), given);
     }
     const auto twin = twins_.find(after);
     const PaddedInput* padded = AsPadded(input);
@@ -105,7 +119,7 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
     if (!theirs.known_rank || theirs.shape.size() != mine.shape.size()) continue;
     for (size_t k = 0; k < mine.shape.size(); ++k) {
       if (static_cast<int64_t>(k) != padded->axis) {
-        set_size(after, k, theirs.shape[k]);
+        SetDeclared(after, k, theirs.shape[k], given);
       } else {
         AddCapacity(mine.shape[k]);  // a padded mask has a column for each token
       }
@@ -117,9 +131,10 @@ void Correspondence::FindDeclaredExtents(const Manifest& relation) {
       MakeZero(Normal(apart, Facts{}), AssumptionKind::kDimension, input.name);
     }
   }
-  FindNamesOfOtherAxes(given);
-  if (past_ == nullptr || new_ == nullptr) return;
-  // Masks that both models are fed have a column for each token as well.
+}
+
+// Masks that both models are fed have a column for each token as well.
+void Correspondence::FindWidthsOfMasks(const Manifest& relation, Expr sequences) {
   std::set<sym::DimSymbol> open;
   for (ValueId input : pair_.graph().graph_inputs()) {
     if (pair_.After(pair_.graph().name(input)) != input) continue;

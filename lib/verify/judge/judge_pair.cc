@@ -151,35 +151,42 @@ absl::StatusOr<VerifyReport> PairVerifier::Run() {
   if (part_.agreement != nullptr) {
     return Agree(&driver, source_graph, after_graph, *source, *converted);
   }
+  return RunPlansAndChecks(&driver, source_graph, after_graph, *source, *converted);
+}
+
+// Runs the plans, and behind them each check, up to the first that fails.
+absl::StatusOr<VerifyReport> PairVerifier::RunPlansAndChecks(Driver* driver, const Graph& before,
+                                                             const Graph& after, Runner& source,
+                                                             Runner& converted) {
   OracleBounds bounds(before_, part_.bounds != nullptr ? *part_.bounds : after_, options_.full,
                       part_.bounds != nullptr ? 1 : oracle::kDeviations);
   LooseBounds loose(&bounds, part_.stored);
   ErrorBounds* const used = part_.recorder != nullptr ? static_cast<ErrorBounds*>(&loose) : &bounds;
-  RunPlans(&driver, control_ ? nullptr : used, *source, *converted);
-  RecordLengths(&driver, *source, *converted);
+  RunPlans(driver, control_ ? nullptr : used, source, converted);
+  RecordLengths(driver, source, converted);
   fed_freely_.insert(fed_freely_.end(), unread_.begin(), unread_.end());
-  report_.assumptions.Add(RestrictionsOf(stimulus->interface(), fed_freely_));
+  report_.assumptions.Add(RestrictionsOf(driver->stimulus().interface(), fed_freely_));
   report_.oracle = bounds.report();
   if (part_.bounds != nullptr || part_.recorder != nullptr) return Finish();
-  if (report_.counterexample && !control_) ShrinkDifference(driver, *source, *converted);
-  driver.Attend(nullptr);
+  if (report_.counterexample && !control_) ShrinkDifference(*driver, source, converted);
+  driver->Attend(nullptr);
   if (!equal_start_.where.empty() && !control_) {
-    report_.rounding = FindFirstDifference(*source, *converted, equal_start_, relation_);
+    report_.rounding = FindFirstDifference(source, converted, equal_start_, relation_);
   }
   if (report_.counterexample || Failed()) return Finish();
-  RunSelfChecks(driver, *source, *converted);
+  RunSelfChecks(*driver, source, converted);
   if (report_.counterexample || Failed()) return Finish();
   if (TakesTrees(relation_) && !control_) {
-    Take(CheckTrees(driver, *source, *converted, relation_, limits_, source_nodes_, options_.seed));
+    Take(CheckTrees(*driver, source, converted, relation_, limits_, source_nodes_, options_.seed));
   }
   if (report_.counterexample || Failed()) return Finish();
   if (part_.sensitivity) {
-    RunSensitivity(driver, control_ ? nullptr : &bounds, *source, *converted);
+    RunSensitivity(*driver, control_ ? nullptr : &bounds, source, converted);
   }
   if (report_.counterexample) return Finish();
   if (options_.controls) {
-    RunMutants(driver, source_graph, after_graph);
-    const auto more = RunComparerControls(driver, *converted, records_, relation_, options_.full);
+    RunMutants(*driver, before, after);
+    const auto more = RunComparerControls(*driver, converted, records_, relation_, options_.full);
     report_.controls.insert(report_.controls.end(), more.begin(), more.end());
   }
   return Finish();

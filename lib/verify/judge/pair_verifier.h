@@ -33,6 +33,9 @@ class PairVerifier {
 
   absl::StatusOr<Runner> MakeRunner(const Model& model, std::vector<exec::CachePair> caches,
                                     exec::AliasMode alias) const;
+  absl::StatusOr<VerifyReport> RunPlansAndChecks(Driver* driver, const Graph& before,
+                                                 const Graph& after, Runner& source,
+                                                 Runner& converted);
   absl::StatusOr<VerifyReport> Agree(Driver* driver, const Graph& before, const Graph& after,
                                      Runner& source, Runner& converted);
 
