@@ -58,10 +58,28 @@ Graph GraphOf(const char* text) {
   return *std::move(graph);
 }
 
-constexpr char kHead[] = R"(<ir_version: 8, opset_import: ["" : 18]>
+constexpr char kHead[] = R"(<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>
 m (float[B,P,4] past, float[B,S,4] rows) => (float[B,T,4] present)
 <float step = {0.5}, float other = {0.25}, uint8 zero = {128}>
 )";
+
+TEST(QuantizerMaking, NeedsTheTypeOfTheCodes) {
+  const std::string head =
+      "<ir_version: 8, opset_import: [\"\" : 18]>\nm (float[B,4] x, int8[B,4] c) => (float[B,4] y)"
+      "\n<float step = {0.5}, float other = {0.25}, uint8 zero = {128}, int8 low = {-3}>\n";
+  const auto making = [&](const char* body) {
+    const Graph graph = GraphOf((head + body).c_str());
+    return QuantizerMaking(graph, graph.Find("y"));
+  };
+  EXPECT_EQ(making("{ y = DequantizeLinear(c, step, low) }"),
+            (UniformQuantizer{TensorProto::INT8, 0.5, -3}));
+  // The codes are int8, which nothing here says.
+  EXPECT_EQ(making("{ y = DequantizeLinear(c, step) }"), std::nullopt);
+  EXPECT_EQ(making("{ d = QuantizeLinear(x, step)  y = DequantizeLinear(d, step) }"),
+            (UniformQuantizer{TensorProto::UINT8, 0.5, 0}));
+  EXPECT_EQ(making("{ d = QuantizeLinear(x, other)  y = DequantizeLinear(d, step) }"),
+            std::nullopt);
+}
 
 TEST(QuantizerOfRows, IsThatOfAllPartsButThePast) {
   struct Case {
@@ -87,6 +105,24 @@ TEST(QuantizerOfRows, IsThatOfAllPartsButThePast) {
                               more = QuantizeLinear(rows, other, zero)
                               again = DequantizeLinear(more, other, zero)
                               present = Concat<axis = 1>(past, rounded, again) })",
+       false},
+      {"codes", R"({ past_codes = QuantizeLinear(past, step, zero)
+                     codes = QuantizeLinear(rows, step, zero)
+                     all = Concat<axis = 1>(past_codes, codes)
+                     present = DequantizeLinear(all, step, zero) })",
+       true},
+      {"codes of two scales", R"({ past_codes = QuantizeLinear(past, other, zero)
+                     codes = QuantizeLinear(rows, other, zero)
+                     all = com.microsoft.QLinearConcat<axis = 1>(step, zero, past_codes, other,
+                         zero, codes, other, zero)
+                     present = DequantizeLinear(all, step, zero) })",
+       true},
+      {"codes beside a past that is not rounded", R"({
+                     codes = QuantizeLinear(rows, other, zero)
+                     more = Identity(codes)
+                     turned = Transpose<perm = [0, 1, 2]>(more)
+                     rounded = DequantizeLinear(turned, step, zero)
+                     present = Concat<axis = 1>(past, rounded) })",
        false},
       {"rows as they are", "{ present = Concat<axis = 1>(past, rows) }", false},
       {"changed", R"({ twice = Add(past, past)

@@ -440,5 +440,47 @@ TEST(OracleFused, MatMulNBits) {
   }
 }
 
+// Codes with their scales and zero points.
+TEST(OracleFused, QuantizedOperators) {
+  const char* head =
+      "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1]> g (uint8[2,3,5] a, "
+      "uint8[3,1] b, uint8[5,4] m, bool[2,1,5] c, int32[4] d) => (uint8[I,J,K] y) "
+      "<float s = {{0.031}}, float t = {{0.027}}, float u = {{0.0437}}, uint8 i = {{131}}, uint8 "
+      "j = {{120}}, uint8 k = {{9}}> {{ y = {} }}";
+  const auto feed = [](const char* name, std::vector<int64_t> dims, int64_t below, int32_t type) {
+    return Feed{name, std::move(dims), below, type};
+  };
+  const std::vector<Feed> feeds = {
+      feed("a", {2, 3, 5}, 256, TensorProto::UINT8), feed("b", {3, 1}, 256, TensorProto::UINT8),
+      feed("m", {5, 4}, 256, TensorProto::UINT8), feed("c", {2, 1, 5}, 2, TensorProto::BOOL),
+      feed("d", {4}, 900, TensorProto::INT32)};
+  for (const char* node : {"com.microsoft.QLinearAdd (a, s, i, b, t, j, u, k)",
+                           "com.microsoft.QLinearMul (a, s, i, b, t, j, u, k)",
+                           "com.microsoft.QLinearSigmoid (a, s, i, u, k)",
+                           "com.microsoft.QLinearLeakyRelu <alpha = 0.3> (a, s, i, u, j)",
+                           "com.microsoft.QLinearSoftmax <axis = 1, opset = 13> (a, s, i, u, k)",
+                           "com.microsoft.QLinearSoftmax <axis = 1, opset = 11> (a, s, i, u, k)",
+                           "com.microsoft.QLinearConcat <axis = 1> (u, j, a, u, j, a, t, i)",
+                           "com.microsoft.QLinearWhere (c, a, s, i, b, u, j, u, j)",
+                           "QLinearMatMul (a, s, i, m, t, j, u, k)"}) {
+    ExpectWithin(fmt::format(fmt::runtime(head), node), feeds, 3);
+  }
+  const char* gemm =
+      "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1]> g (uint8[3,5] a, "
+      "int8[{}] b, int32[4] d) => ({}[3,4] y) <float s = {{0.031}}, float[4] t = {{0.027, 0.02, "
+      "0.01, 0.05}}, float u = {{0.237}}, uint8 i = {{131}}, int8[4] j = {{0, 1, -2, 3}}, uint8 k "
+      "= {{90}}> {{ y = com.microsoft.QGemm {} }}";
+  const std::vector<Feed> rows = {feed("a", {3, 5}, 256, TensorProto::UINT8),
+                                  feed("b", {5, 4}, 120, TensorProto::INT8),
+                                  feed("d", {4}, 900, TensorProto::INT32)};
+  ExpectWithin(fmt::format(fmt::runtime(gemm), "5,4", "uint8", "(a, s, i, b, t, j, d, u, k)"), rows,
+               3);
+  std::vector<Feed> turned = rows;
+  turned[1].dims = {4, 5};
+  ExpectWithin(fmt::format(fmt::runtime(gemm), "4,5", "float",
+                           "<alpha = 0.5, transB = 1> (a, s, i, b, t, j)"),
+               turned, 4);
+}
+
 }  // namespace
 }  // namespace kvlift

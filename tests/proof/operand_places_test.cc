@@ -22,7 +22,8 @@ namespace {
 
 using onnx::TensorProto;
 
-// One node that makes y of inputs named a, b, c, ...; integer operands are initializers.
+// One node that makes y of inputs named a, b, c, ..., of reals or of codes (uint8); other operands
+// are initializers.
 struct Case {
   std::string what;
   int opset;
@@ -90,7 +91,10 @@ class OperandPlacesOf : public testing::TestWithParam<Case> {
     int64_t work = 0;
     const auto results = interpreter.Run(values, int64_t{1} << 24, &work);
     EXPECT_TRUE(results.ok()) << results.status();
-    return results.ok() ? results->at("y").reals().value : std::vector<double>();
+    if (!results.ok()) return {};
+    const oracle::Value& y = results->at("y");
+    if (y.real()) return y.reals().value;
+    return {y.integers().begin(), y.integers().end()};
   }
 };
 
@@ -103,9 +107,13 @@ TEST_P(OperandPlacesOf, HoldAllThatChangesAResult) {
   std::map<std::string, TensorProto> tensors;
   for (const auto& input : model->graph().input()) {
     TensorProto& tensor = tensors[input.name()];
-    tensor.set_data_type(TensorProto::FLOAT);
+    tensor.set_data_type(input.type().tensor_type().elem_type());
     for (int64_t dim : DimsOf(input)) tensor.add_dims(dim);
-    for (int64_t k = SizeOf(DimsOf(input)); k > 0; --k) tensor.add_float_data(numbers(rng));
+    for (int64_t k = SizeOf(DimsOf(input)); k > 0; --k) {
+      const bool codes = tensor.data_type() == TensorProto::UINT8;
+      codes ? tensor.add_int32_data(static_cast<int32_t>(100 * numbers(rng)))
+            : tensor.add_float_data(numbers(rng));
+    }
   }
   auto interpreter =
       oracle::Interpreter::Create(std::make_shared<const onnx::ModelProto>(*model), "");
@@ -127,7 +135,9 @@ TEST_P(OperandPlacesOf, HoldAllThatChangesAResult) {
     int changed = 0;
     for (int64_t k = 0; k < SizeOf(dims); ++k) {
       auto others = tensors;
-      others[input.name()].set_float_data(static_cast<int>(k), 9.25F);
+      TensorProto& other = others[input.name()];
+      other.float_data_size() > 0 ? other.set_float_data(static_cast<int>(k), 9.25F)
+                                  : other.set_int32_data(static_cast<int>(k), 250);
       const std::vector<double> after = Run(*interpreter, others);
       ASSERT_EQ(after.size(), before.size());
       for (size_t r = 0; r < before.size(); ++r) {
@@ -225,6 +235,25 @@ const Case kCases[] = {
      "y = com.microsoft.MRotaryEmbedding <mrope_section = [1, 0, 1], mrope_layout = 0> (a, at, b, "
      "c)",
      "com.microsoft"},
+    {"QLinearAdd", 20, "uint8[2,1,4] a, uint8[3,1] b", "uint8[2,3,4] y",
+     "float s = {0.5}, uint8 z = {60}", "y = com.microsoft.QLinearAdd (a, s, z, b, s, z, s, z)",
+     "com.microsoft"},
+    {"QLinearSigmoid", 20, "uint8[2,3] a", "uint8[2,3] y",
+     "float s = {0.02}, float t = {0.004}, uint8 z = {60}",
+     "y = com.microsoft.QLinearSigmoid (a, s, z, t, z)", "com.microsoft"},
+    {"QLinearSoftmax13", 20, "uint8[2,3,4] a", "uint8[2,3,4] y",
+     "float s = {0.01}, float t = {0.004}, uint8 z = {0}",
+     "y = com.microsoft.QLinearSoftmax <axis = 1, opset = 13> (a, s, z, t, z)", "com.microsoft"},
+    {"QLinearSoftmax11", 20, "uint8[2,3,4] a", "uint8[2,3,4] y",
+     "float s = {0.01}, float t = {0.004}, uint8 z = {0}",
+     "y = com.microsoft.QLinearSoftmax <axis = 1, opset = 11> (a, s, z, t, z)", "com.microsoft"},
+    {"QLinearMatMul", 20, "uint8[2,2,3] a, uint8[3,4] b", "uint8[2,2,4] y",
+     "float s = {0.05}, float t = {0.5}, uint8 z = {60}",
+     "y = QLinearMatMul (a, s, z, b, s, z, t, z)"},
+    {"QGemm", 20, "uint8[2,3] a, uint8[4,3] b", "float[2,4] y",
+     "float s = {0.05}, uint8 z = {60}, float[4] l = {0.1, 0.2, 0.3, 0.4}, uint8[4] m = {1, 2, 3, "
+     "4}",
+     "y = com.microsoft.QGemm <transB = 1> (a, s, z, b, l, m)", "com.microsoft"},
 };
 
 // The first axis of the past of com.microsoft's Attention is that of keys and values.

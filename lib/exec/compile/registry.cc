@@ -15,15 +15,13 @@ auto Key(const OpDef& def) { return std::tie(def.domain, def.op_type, def.since_
 
 std::vector<OpDef> Collect() {
   constexpr absl::Span<const OpDef> (*kTables[])() = {
-      ActivationOps,   AttentionOps,     BitwiseOps,       CastOps,
-      ChannelNormOps,  ContribMatMulOps, ControlOps,       ConvOps,
-      ElementwiseOps,  EmbedOps,         FusedOps,         GatherOps,
-      GroupQueryOps,   IntegerMatMulOps, KeyValueCacheOps, LogicOps,
-      MatMulOps,       MovementOps,      MultiHeadOps,     NBitsOps,
-      NormOps,         PadOps,           QuantizeOps,      QuantizedAttentionOps,
-      ReduceOps,       RotaryOps,        RowsOps,          ScatterOps,
-      SearchOps,       ShapeOps,         SoftmaxOps,       StateOps,
-      TensorScatterOps};
+      ActivationOps,    AttentionOps, BitwiseOps,    CastOps,          ChannelNormOps,
+      ContribMatMulOps, ControlOps,   ConvOps,       ElementwiseOps,   EmbedOps,
+      FusedOps,         GatherOps,    GroupQueryOps, IntegerMatMulOps, KeyValueCacheOps,
+      LogicOps,         MatMulOps,    MovementOps,   MultiHeadOps,     NBitsOps,
+      NormOps,          PadOps,       QLinearOps,    QuantizeOps,      QuantizedAttentionOps,
+      ReduceOps,        RotaryOps,    RowsOps,       ScatterOps,       SearchOps,
+      ShapeOps,         SoftmaxOps,   StateOps,      TensorScatterOps};
   std::vector<OpDef> all;
   for (const auto table : kTables) {
     const absl::Span<const OpDef> ops = table();

@@ -10,8 +10,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ir/graph.h"
+#include "onnx/onnx_pb.h"
 
 namespace kvlift {
 
@@ -50,6 +52,15 @@ struct QuantizedRounding {
 // with the same constants; Identity nodes may stand between and behind them. Returns nullopt for
 // all other values.
 std::optional<QuantizedRounding> RoundingOf(const Graph& graph, ValueId v);
+
+// Returns the quantiser of the DequantizeLinear that makes `v`, perhaps behind Identity nodes: `v`
+// holds numbers of it. Returns nullopt for all other values.
+std::optional<UniformQuantizer> QuantizerMaking(const Graph& graph, ValueId v);
+
+// Returns the operands of a QLinearConcat or QLinearWhere of com.microsoft whose codes the result
+// is put together from; empty for all other nodes. The two operands behind each are its scale and
+// its zero point. Source: ONNX Runtime, contrib operators.
+std::vector<int> RequantizedOperands(const onnx::NodeProto& node);
 
 // Returns the quantiser whose numbers the present holds if the past does: it rounds the present, or
 // each part of it that is not the past. Both are float32 tensors; the past is a graph input.

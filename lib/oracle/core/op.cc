@@ -13,9 +13,10 @@ using Key = std::pair<std::string_view, std::string_view>;
 
 absl::flat_hash_map<Key, OpFn> MakeTable() {
   absl::flat_hash_map<Key, OpFn> table;
-  for (const auto& entries : {MovementOps(), IndexOps(), ShapeOps(), ElementwiseOps(), LogicOps(),
-                              ReductionOps(), ProductOps(), NormOps(), QuantizedOps(), ContribOps(),
-                              MultiHeadOps(), ConvOps(), RoundedOps(), FunctionOps()}) {
+  for (const auto& entries :
+       {MovementOps(), IndexOps(), ShapeOps(), ElementwiseOps(), LogicOps(), ReductionOps(),
+        ProductOps(), NormOps(), QLinearOps(), QuantizedOps(), ContribOps(), MultiHeadOps(),
+        ConvOps(), RoundedOps(), FunctionOps()}) {
     for (const OpEntry& entry : entries) table[{entry.domain, entry.name}] = entry.run;
   }
   return table;

@@ -56,6 +56,7 @@ absl::Span<const OpEntry> LogicOps();
 absl::Span<const OpEntry> ReductionOps();
 absl::Span<const OpEntry> ProductOps();
 absl::Span<const OpEntry> NormOps();
+absl::Span<const OpEntry> QLinearOps();
 absl::Span<const OpEntry> QuantizedOps();
 absl::Span<const OpEntry> ContribOps();
 absl::Span<const OpEntry> MultiHeadOps();

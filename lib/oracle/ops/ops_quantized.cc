@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "ir/types.h"
 #include "oracle/core/op.h"
+#include "oracle/ops/codes.h"
 #include "oracle/ops/product.h"
 
 namespace kvlift::oracle {
@@ -54,25 +55,6 @@ absl::Status Dequantize(OpContext& c) {
   return absl::OkStatus();
 }
 
-std::pair<double, double> RangeOf(int32_t type) {
-  switch (type) {
-    case TensorProto::UINT8:
-      return {0, 255};
-    case TensorProto::INT8:
-      return {-128, 127};
-    case TensorProto::UINT16:
-      return {0, 65535};
-    case TensorProto::INT16:
-      return {-32768, 32767};
-    case TensorProto::UINT4:
-      return {0, 15};
-    case TensorProto::INT4:
-      return {-8, 7};
-    default:
-      return {0, 0};
-  }
-}
-
 // Quantises x to a float of 8 bits, which saturates.
 absl::Status QuantizeToFloat(OpContext& c, int32_t type) {
   const Value &x = c.in[0], &scale = c.in[1];
@@ -95,8 +77,7 @@ absl::Status Quantize(OpContext& c) {
   const auto given = static_cast<int32_t>(c.Int("output_dtype", 0));
   const int32_t type = c.has(2) ? c.in[2].type() : given != 0 ? given : int32_t{TensorProto::UINT8};
   if (x.real() && IsReal(type) && ElementBits(type) == 8) return QuantizeToFloat(c, type);
-  const auto [low, high] = RangeOf(type);
-  if (high == 0 || !x.real()) return NoMeaning(c, "this type");
+  if (RangeOfCodes(type).second == 0 || !x.real()) return NoMeaning(c, "this type");
   std::vector<int64_t> index;
   KV_RETURN_IF_ERROR(ScaleIndex(c, &index));
   std::vector<int64_t> out(static_cast<size_t>(x.size()));
@@ -104,12 +85,7 @@ absl::Status Quantize(OpContext& c) {
   for (int64_t i = 0; i < x.size(); ++i) {
     const Number q = Rounded(Over(x.reals().At(i), scale.reals().At(index[i])), x.type());
     const double zero = c.has(2) ? static_cast<double>(c.in[2].integers()[index[i]]) : 0;
-    const double bound = BoundOf(q.worst, q.spread);
-    const auto whole = [&, lowest = low, highest = high](double v) {
-      return std::clamp(std::nearbyint(v) + zero, lowest, highest);
-    };
-    out[i] = static_cast<int64_t>(whole(q.value));
-    doubtful = doubtful || whole(q.value - bound) != whole(q.value + bound);
+    out[i] = NearestCode(q, zero, type, &doubtful);
   }
   (*c.out)[0] = Value::FromIntegers(type, x.dims(), std::move(out));
   (*c.out)[0].doubtful = doubtful;

@@ -54,8 +54,13 @@ class PlaceReader {
       read = ReadMatrices(product.value_or(MatrixProduct{}));
     } else if (op_ == "QLinearMatMul") {
       read = ReadMatrices(MatrixProduct{}, 3);
-    } else if (op_ == "Gemm" || op_ == "FusedGemm") {
-      read = ReadGemm();
+    } else if (op_ == "Gemm" || op_ == "FusedGemm" || op_ == "QGemm") {
+      read = ReadGemm(op_ == "QGemm" ? 3 : 1);
+    } else if (op_ == "QLinearSoftmax") {
+      const int64_t axis = IntAttribute(proto(), "axis", -1);
+      const bool one = IntAttribute(proto(), "opset", 0) >= 13;  // else all axes from `axis` on
+      read = one ? ReadAll([&](int k) { return k == 0 ? AlongOne(k, axis) : Whole(k, 0); })
+                 : FromAxis(axis);
     } else if (absl::StartsWith(op_, "Reduce")) {
       read = ReadReduction();
     } else if (IsGlobalPool(proto())) {
@@ -75,7 +80,8 @@ class PlaceReader {
       read = ReadAll([&](int k) {
         return k == kScale ? Whole(k, 0) : k == kGate ? Broadcast(k) : AlongOne(k, -1);
       });
-    } else if (op_ == "LinearAttentionGate") {
+    } else if (Is({"LinearAttentionGate", "QLinearAdd", "QLinearLeakyRelu", "QLinearMul",
+                   "QLinearSigmoid"})) {
       read = ReadAll([&](int k) { return Broadcast(k); });
     } else if (Is({"MoE", "QMoE"}) && proto().domain() == "com.microsoft") {
       read = ReadAll([&](int k) { return ReadOfTokens(k); });
@@ -314,15 +320,16 @@ class PlaceReader {
     return true;
   }
 
-  bool ReadGemm() {
+  // Input 0 is the left matrix and input `right` the right one.
+  bool ReadGemm(int right) {
     return ReadAll([&](int k) {
-      if (k == 2) return Broadcast(k);
+      if (k != 0 && k != right) return Broadcast(k);
       const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
       if (!form.known_rank || form.shape.size() != 2) return false;
       const bool turned = IntAttribute(proto(), k == 0 ? "transA" : "transB", 0) != 0;
       const size_t summed = (k == 0) != turned ? 1 : 0;
       OperandPlace place{k, {}, {}};
-      const Expr kept = pool_.Index(k), taken = Taken(&place, form.shape[summed]);
+      const Expr kept = pool_.Index(k == 0 ? 0 : 1), taken = Taken(&place, form.shape[summed]);
       place.at = summed == 1 ? std::vector<Expr>{kept, taken} : std::vector<Expr>{taken, kept};
       places_.push_back(std::move(place));
       return true;

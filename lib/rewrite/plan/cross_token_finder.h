@@ -84,6 +84,7 @@ class CrossTokenFinder {
   bool TestsForOverflow(NodeId n);
   bool CumSumMixes(NodeId n);
   bool EinsumMixes(NodeId n);
+  bool QuantizedSoftmaxMixes(NodeId n);
   bool CountsKeptTokens(NodeId n) const;
   bool MixesRows(NodeId n);
   bool BodiesMix(NodeId n);

@@ -25,6 +25,12 @@ bool QuantizesDynamically(const Graph& graph, NodeId n) {
   return absl::StartsWith(graph.node(n).op_type(), "DynamicQuantize");
 }
 
+// Returns true for a softmax, or what may be the first operator of one that is written out.
+bool MakesWeights(const Graph& graph, NodeId n) {
+  return graph.Is(n, "Softmax") || graph.Is(n, "Exp") ||
+         graph.node(n).op_type() == "QLinearSoftmax";
+}
+
 // Returns true for operators of which integer operands are shapes, bounds, counts or axes.
 bool TakesSizes(const Graph& graph, NodeId n) {
   constexpr std::string_view kOps[] = {"ConstantOfShape", "CumSum",  "Expand",  "OneHot", "Pad",
@@ -201,7 +207,7 @@ void CrossTokenFinder::FindReadersOfRows(absl::Span<const CacheUpdate> updates) 
     queue.pop_back();
     for (const Use& use : graph_.uses(v)) {
       if (use.kind != Use::Kind::kNodeInput || replaced_.contains(use.node)) continue;
-      if (graph_.Is(use.node, "Softmax") || graph_.Is(use.node, "Exp")) continue;
+      if (MakesWeights(graph_, use.node)) continue;
       readers_.insert(use.node);
       for (ValueId output : graph_.outputs(use.node)) {
         if (output == kNoValue || !HoldsReals(forms_.ElementType(output))) continue;
@@ -221,7 +227,7 @@ bool CrossTokenFinder::WeighsRows(NodeId n) const {
     const NodeId made = open.back() == kNoValue ? kNoNode : graph_.producer(open.back());
     open.pop_back();
     if (made == kNoNode || absl::StrContains(graph_.node(made).op_type(), "MatMul")) continue;
-    if (graph_.Is(made, "Softmax") || graph_.Is(made, "Exp")) return true;
+    if (MakesWeights(graph_, made)) return true;
     for (ValueId v : graph_.inputs(made)) {
       const bool of_shapes = v == kNoValue || forms_.ElementType(v) == onnx::TensorProto::INT64;
       if (!of_shapes) open.push_back(v);
@@ -284,6 +290,14 @@ bool CrossTokenFinder::EinsumMixes(NodeId n) {
   return false;
 }
 
+// Before opset 13, which an attribute names, a softmax is over all axes from its axis on.
+bool CrossTokenFinder::QuantizedSoftmaxMixes(NodeId n) {
+  constexpr int64_t kOneAxis = 13;
+  const onnx::NodeProto& node = graph_.node(n);
+  const int64_t axis = IntAttribute(node, "axis", -1);
+  return IntAttribute(node, "opset", 0) < kOneAxis ? RowsFrom(n, axis) : RowsOn(n, 0, {axis});
+}
+
 bool CrossTokenFinder::MixesRows(NodeId n) {
   const onnx::NodeProto& node = graph_.node(n);
   const std::string& op = node.op_type();
@@ -319,6 +333,12 @@ bool CrossTokenFinder::MixesRows(NodeId n) {
   }
   if (op == "Einsum") return EinsumMixes(n);
   if (op == "QLinearMatMul") return RowsOn(n, 0, {-1}) || RowsOn(n, 3, {-2});
+  if (op == "QLinearSoftmax") return QuantizedSoftmaxMixes(n);
+  if (op == "QGemm") {
+    const bool left = IntAttribute(node, "transA", 0) != 0;
+    const bool right = IntAttribute(node, "transB", 0) != 0;
+    return RowsOn(n, 0, {left ? 0 : 1}) || RowsOn(n, 3, {right ? 1 : 0});
+  }
   return false;
 }
 

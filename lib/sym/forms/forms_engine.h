@@ -326,6 +326,10 @@ Expr ConstantPattern(Engine& engine, const onnx::TensorProto& tensor);
   X(Binary)                \
   X(MatMul)                \
   X(QLinearMatMul)         \
+  X(QLinearBinary)         \
+  X(QLinearConcat)         \
+  X(QLinearWhere)          \
+  X(QGemm)                 \
   X(Gemm)                  \
   X(Reduce)                \
   X(ArgReduce)             \

@@ -104,7 +104,8 @@ const Table& ContribTable() {
   static const Table* const table = [] {
     auto* t = new Table;
     for (const char* op : {"BiasGelu", "FastGelu", "GatedRMSNorm", "Gelu", "MRotaryEmbedding",
-                           "MoE", "QMoE", "QuickGelu", "RotaryEmbedding"}) {
+                           "MoE", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "QMoE",
+                           "QuickGelu", "RotaryEmbedding"}) {
       (*t)[op] = OpSameShape;
     }
     for (const char* op : {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}) {
@@ -119,6 +120,10 @@ const Table& ContribTable() {
       (*t)[op] = OpMatMul;
     }
     (*t)["FusedGemm"] = OpGemm;
+    for (const char* op : {"QLinearAdd", "QLinearMul"}) (*t)[op] = OpQLinearBinary;
+    (*t)["QLinearConcat"] = OpQLinearConcat;
+    (*t)["QLinearWhere"] = OpQLinearWhere;
+    (*t)["QGemm"] = OpQGemm;
     (*t)["MatMulNBits"] = OpMatMulNBits;
     (*t)["GatherBlockQuantized"] = OpGatherBlockQuantized;
     (*t)["CausalConvWithState"] = OpStateConvolution;

@@ -64,6 +64,9 @@ int32_t OutputType(const Engine& engine, NodeId node, int output) {
   if (const int32_t declared = graph.type(v).elem_type) return declared;
   if (op == "GatherBlockQuantized") return input(2);
   if (op == "EmbedLayerNormalization") return output == 1 ? onnx::TensorProto::INT32 : input(2);
+  if (op == "QLinearConcat") return input(1);  // the zero point of the result
+  if (op == "QLinearWhere") return input(1);
+  if (op == "QGemm") return input(8) != 0 ? input(8) : int32_t{onnx::TensorProto::FLOAT};
   if (!proto.domain().empty() && proto.domain() != "ai.onnx") return input(0);
   if (const onnx::TensorProto* constant = graph.constant(v)) return constant->data_type();
   if (BoolResults().contains(op)) return onnx::TensorProto::BOOL;

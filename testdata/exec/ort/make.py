@@ -65,11 +65,12 @@ def one_node(op, inputs, outputs, domain, opset, constants, typed, attributes):
 
 
 def record(name, op, inputs, outputs=1, domain="", opset=21, constants=(), keep=None, like=None,
-           typed=None, **attributes):
+           typed=None, extra=None, **attributes):
     """inputs: arrays, None where omitted; `constants`: indices of weights. `keep` maps an output
     index to an index expression: the rest of that output is not defined. `like`: other inputs of
     the same meaning, for forms that ONNX Runtime has no CPU kernel for. `typed`: the element type of
-    the outputs where it cannot be inferred."""
+    the outputs where it cannot be inferred. `extra`: attributes with names of these arguments."""
+    attributes.update(extra or {})
     wanted = sys.argv[1:]
     if wanted and not any(part in name for part in wanted):
         return
@@ -434,6 +435,51 @@ def quantized():
     record("qlinear_matmul", "QLinearMatMul",
            [a, np.float32(0.02), np.uint8(120), b, np.float32(0.03), np.int8(2), np.float32(0.4),
             np.uint8(90)])
+
+
+def grid(scale, zero, dtype):
+    """The scale and the zero point of quantised numbers."""
+    return [np.float32(scale), np.array(zero, dtype)]
+
+
+def codes(*shape, dtype=np.int8):
+    info = np.iinfo(dtype)
+    return RNG.integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+@case
+def quantized_operators():
+    for name, dtype, zero in (("int8", np.int8, -3), ("uint8", np.uint8, 131)):
+        def part(*shape, scale):
+            return [codes(*shape, dtype=dtype)] + grid(scale, zero, dtype)
+        for op, scale in (("Add", 0.043), ("Mul", 0.07)):
+            record(f"qlinear_{op.lower()}_{name}", "QLinear" + op,
+                   part(2, 3, 5, scale=0.031) + part(3, 1, scale=0.027) + grid(scale, zero + 2, dtype),
+                   1, MS)
+        record(f"qlinear_sigmoid_{name}", "QLinearSigmoid",
+               part(2, 9, scale=0.06) + grid(0.004, zero, dtype), 1, MS)
+        record(f"qlinear_leaky_relu_{name}", "QLinearLeakyRelu",
+               part(2, 9, scale=0.06) + grid(0.05, zero, dtype), 1, MS, alpha=0.2)
+        for kind, axis, version in (("last", -1, 20), ("axis", 1, 13), ("flat", 1, 11)):
+            record(f"qlinear_softmax_{kind}_{name}", "QLinearSoftmax",
+                   part(2, 3, 7, scale=0.05) + grid(0.0039, zero, dtype), 1, MS, axis=axis,
+                   extra={"opset": version})
+        record(f"qlinear_concat_{name}", "QLinearConcat",
+               grid(0.05, zero, dtype) + part(2, 3, 4, scale=0.05) + part(2, 2, 4, scale=0.031) +
+               part(2, 1, 4, scale=0.08), 1, MS, axis=1)
+        record(f"qlinear_where_{name}", "QLinearWhere",
+               [codes(2, 1, 4) > 0] + part(3, 4, scale=0.02) + part(2, 3, 1, scale=0.05) +
+               grid(0.05, zero, dtype), 1, MS)
+        weights = [codes(5, 4), np.float32(0.02), np.int8(0)]
+        left = part(3, 5, scale=0.03)
+        record(f"qgemm_{name}", "QGemm",
+               left + weights + [codes(4).astype(np.int32) * 9] + grid(0.2, zero, dtype), 1, MS,
+               constants=(3, 4, 5), alpha=1.0)
+        record(f"qgemm_floats_{name}", "QGemm", left + weights, 1, MS, constants=(3, 4, 5),
+               typed=np.float32, alpha=0.5)
+        turned = [codes(4, 5), np.array([0.02, 0.01, 0.03, 0.015], np.float32), np.zeros(4, np.int8)]
+        record(f"qgemm_turned_{name}", "QGemm", left + turned + [None] + grid(0.2, zero, dtype), 1, MS,
+               constants=(3, 4, 5), transB=1)
 
 
 @case

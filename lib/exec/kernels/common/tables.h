@@ -28,6 +28,7 @@ absl::Span<const OpDef> MultiHeadOps();
 absl::Span<const OpDef> NBitsOps();
 absl::Span<const OpDef> NormOps();
 absl::Span<const OpDef> PadOps();
+absl::Span<const OpDef> QLinearOps();
 absl::Span<const OpDef> QuantizeOps();
 absl::Span<const OpDef> QuantizedAttentionOps();
 absl::Span<const OpDef> ReduceOps();

@@ -317,6 +317,96 @@ absl::Status FloatShape(KernelContext& context, size_t zero_a, const FloatInputs
   return absl::OkStatus();
 }
 
+// QGemm: matrices 0 and 3, each with a scale and a zero point behind it, a bias of int32 in units
+// of their product, and the scale and zero point of the result, without which it is float32.
+// Source: ONNX Runtime, contrib operators.
+constexpr size_t kGemmRight = 3, kGemmBias = 6, kGemmScale = 7, kGemmZero = 8;
+
+struct QGemmPlan {
+  int64_t m = 0, n = 0, k = 0;
+  bool turned_a = false, turned_b = false;
+};
+
+absl::StatusOr<QGemmPlan> PlanQGemm(const KernelContext& context) {
+  KV_RETURN_IF_ERROR(NeedInputs(context, kGemmRight + 2));
+  const Shape &a = context.inputs[0].shape, &b = context.inputs[kGemmRight].shape;
+  QGemmPlan p;
+  p.turned_a = IntAttribute(context, "transA", 0) != 0;
+  p.turned_b = IntAttribute(context, "transB", 0) != 0;
+  if (a.size() != 2 || b.size() != 2) return Invalid(context, "matrices are needed");
+  p.m = a[p.turned_a ? 1 : 0];
+  p.k = a[p.turned_a ? 0 : 1];
+  p.n = b[p.turned_b ? 0 : 1];
+  bool fits = p.k == b[p.turned_b ? 1 : 0] && context.inputs[1].size() == 1 &&
+              FitsLines(context, kGemmRight + 1, p.n, 1) &&
+              FitsLines(context, kGemmRight + 2, p.n, 1);
+  for (const size_t i : {size_t{0}, kGemmRight}) {
+    fits = fits && IsSmallInteger(context.inputs[i].type);
+  }
+  Shape out;
+  if (HasInput(context, kGemmBias)) {
+    const View& bias = context.inputs[kGemmBias];
+    fits = fits && bias.type == TensorProto::INT32 &&
+           BroadcastShapes(bias.shape, {p.m, p.n}, &out) && out == Shape({p.m, p.n});
+  }
+  if (HasInput(context, kGemmScale)) {
+    fits = fits && HasInput(context, kGemmZero) && context.inputs[kGemmScale].size() == 1 &&
+           context.inputs[kGemmZero].size() == 1 && IsSmallInteger(context.inputs[kGemmZero].type);
+  }
+  if (!fits) return Invalid(context, "operands do not fit");
+  return p;
+}
+
+absl::Status QGemmShape(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(const QGemmPlan p, PlanQGemm(context));
+  const bool codes = HasInput(context, kGemmScale);
+  SetSpec(context, 0, codes ? context.inputs[kGemmZero].type : int32_t{TensorProto::FLOAT},
+          {p.m, p.n});
+  return absl::OkStatus();
+}
+
+absl::Status QGemmCompute(KernelContext& context) {
+  KV_ASSIGN_OR_RETURN(const QGemmPlan p, PlanQGemm(context));
+  const View &a = context.inputs[0], &b = context.inputs[kGemmRight], &out = context.outputs[0];
+  const auto zero = [&](size_t input, int64_t line) -> int64_t {
+    if (!HasInput(context, input)) return 0;
+    return SmallIntegerAt(context.inputs[input], PerLine(context.inputs[input], p.n, 0, line));
+  };
+  const View& scale_b = context.inputs[kGemmRight + 1];
+  const bool biased = HasInput(context, kGemmBias), codes = HasInput(context, kGemmScale);
+  const auto strides =
+      BroadcastStrides(biased ? context.inputs[kGemmBias].shape : Shape(), {p.m, p.n});
+  const double alpha = static_cast<double>(FloatAttribute(context, "alpha", 1));
+  for (int64_t row = 0; row < p.m; ++row) {
+    for (int64_t column = 0; column < p.n; ++column) {
+      int64_t sum = 0;
+      for (int64_t k = 0; k < p.k; ++k) {
+        const int64_t x = SmallIntegerAt(a, p.turned_a ? k * p.m + row : row * p.k + k);
+        const int64_t y = SmallIntegerAt(b, p.turned_b ? column * p.k + k : k * p.n + column);
+        sum += (x - zero(2, 0)) * (y - zero(kGemmRight + 2, column));
+      }
+      if (biased) {
+        sum += context.inputs[kGemmBias].as<int32_t>()[row * strides[0] + column * strides[1]];
+      }
+      const double value = static_cast<double>(sum) * alpha *
+                           ElementAsDouble(context.inputs[1], 0) *
+                           ElementAsDouble(scale_b, PerLine(scale_b, p.n, 0, column));
+      const int64_t at = row * p.n + column;
+      if (!codes) {
+        out.as<float>()[at] = static_cast<float>(value);
+        continue;
+      }
+      const IntegerRange range = RangeOf(out.type);
+      const double code = std::nearbyint(value / ElementAsDouble(context.inputs[kGemmScale], 0)) +
+                          ElementAsDouble(context.inputs[kGemmZero], 0);
+      const double clamped =
+          std::clamp(code, static_cast<double>(range.low), static_cast<double>(range.high));
+      SetSmallInteger(out, at, std::isnan(clamped) ? 0 : static_cast<int64_t>(clamped));
+    }
+  }
+  return absl::OkStatus();
+}
+
 constexpr FloatInputs kToFloat = {3, 5, 6};
 constexpr FloatInputs kDynamic = {2, 3, 4};
 
@@ -378,6 +468,7 @@ absl::Span<const OpDef> IntegerMatMulOps() {
       {"", "QLinearMatMul", 10, QLinearMatMulShape, QLinearMatMulCompute},
       {"com.microsoft", "DynamicQuantizeMatMul", 1, DynamicShape, DynamicCompute},
       {"com.microsoft", "MatMulIntegerToFloat", 1, IntegerToFloatShape, IntegerToFloatCompute},
+      {"com.microsoft", "QGemm", 1, QGemmShape, QGemmCompute},
   };
   return ops;
 }
