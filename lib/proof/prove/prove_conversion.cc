@@ -17,6 +17,7 @@
 #include "proof/graphs/plain_products.h"
 #include "proof/lemmas/scale_moved.h"
 #include "proof/lower/branches.h"
+#include "proof/lower/expand_requantized.h"
 #include "proof/lower/one_length.h"
 #include "proof/lower/opset13.h"
 #include "proof/prove/folding.h"
@@ -146,10 +147,12 @@ Assumption SmallSizes() {
           AssumptionSource::kHost, false};
 }
 
-// Returns the model at opset 13 or later, with quantisers of presents at the rows.
+// Returns the model at opset 13 or later, with quantisers of presents at the rows, and Concat and
+// Where in place of operators that put quantised numbers together.
 absl::StatusOr<onnx::ModelProto> Normal(onnx::ModelProto model) {
   KV_ASSIGN_OR_RETURN(onnx::ModelProto raised, AsOpset13(std::move(model)));
-  KV_ASSIGN_OR_RETURN(RoundedRows rounded, RoundRowsFirst(std::move(raised)));
+  KV_ASSIGN_OR_RETURN(onnx::ModelProto plain, ExpandRequantized(std::move(raised)));
+  KV_ASSIGN_OR_RETURN(RoundedRows rounded, RoundRowsFirst(std::move(plain)));
   return std::move(rounded.model);
 }
 

@@ -8,6 +8,7 @@
 #include "rewrite/branches/merged_decoder.h"
 #include "rewrite/lower/fused/fused_operators.h"
 #include "rewrite/lower/key_value_cache.h"
+#include "rewrite/lower/requantized_rows.h"
 #include "rewrite/lower/simplified_norm.h"
 
 namespace kvlift {
@@ -72,6 +73,7 @@ absl::StatusOr<Normalised> Normalise(onnx::ModelProto model, UnreadMasks unread)
   ForgetNegativeExtents(result.model.mutable_graph());
   ReplaceSimplifiedNorms(&result.model);
   KV_RETURN_IF_ERROR(Unmerge(&result));
+  KV_RETURN_IF_ERROR(LowerRequantizedRows(&result));
   KV_RETURN_IF_ERROR(RoundRows(&result));
   KV_RETURN_IF_ERROR(UnpackCaches(&result));
   KV_RETURN_IF_ERROR(LowerFused(unread, &result));

@@ -76,7 +76,8 @@ void OpDynamicQuantizeLinear(OpContext& c) {
   c.SetOpaque(2, {});
 }
 
-// A quantiser gives numbers that were assumed to be its own back unchanged.
+// A quantiser gives its own numbers back unchanged: those that were assumed to be, and those that a
+// DequantizeLinear with its constants makes.
 void OpDequantizeLinear(OpContext& c) {
   Engine& engine = c.engine();
   if (const auto rounding = RoundingOf(engine.graph(), c.output(0))) {
@@ -84,7 +85,8 @@ void OpDequantizeLinear(OpContext& c) {
     const auto kept = [&](absl::Span<const Expr> leaves) {
       const Expr e = leaves[0];
       const bool own = e->kind() == Kind::kLoad &&
-                       engine.NumbersOf(e->source()).quantizer == rounding->quantizer;
+                       (engine.NumbersOf(e->source()).quantizer == rounding->quantizer ||
+                        QuantizerMaking(engine.graph(), e->source()) == rounding->quantizer);
       return own ? e : nullptr;
     };
     if (x.form.known_rank && engine.Lift({x.form.element}, kept) != nullptr) {
