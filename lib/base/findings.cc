@@ -429,9 +429,9 @@ constexpr auto kFindings = std::to_array<FindingInfo>({
      "Put any token behind the real ones, keep write index plus frozen tokens within the capacity, "
      "and read the results of real tokens only."},
     {"KV311", "cache-numbers-of-fewer-bits", "a cache must hold numbers of a narrower type",
-     "The source casts the past before it reads it, and the present back to the declared type: "
-     "each step rounds the rows that it is given, and the converted model leaves them as they "
-     "are.",
+     "The source casts the past before it reads it, and the present back to the declared type, or "
+     "quantises both alike: each step rounds the rows that it is given, and the converted model "
+     "leaves them as they are.",
      "Begin with an empty cache or with zeros, and hand on what the model returned."},
     {"KV320", "one-new-token-with-past", "a step with a past has one new token",
      "The source's branch for such steps was traced with one token and sees no causal order in "

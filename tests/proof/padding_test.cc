@@ -215,5 +215,20 @@ TEST(Padding, IsSaidOnceWhereAPreconditionExcludesIt) {
             "");
 }
 
+// A mask of the host hides padding tokens, unless its scores are quantised behind it: then they
+// have the weight of the lowest code.
+TEST(Padding, IsExcludedWhereScoresAreQuantisedBehindTheMask) {
+  const char* const name = "decomposed_attention_padding_quantized_without_padding";
+  const auto silent = [](Manifest* m) {
+    std::erase_if(m->preconditions, [](const Precondition& p) { return p.code == "KV236"; });
+  };
+  EXPECT_NE(Excluded(ProofOfPair(name, {}, {}, silent)), "");
+  const std::pair<std::string, std::string> of_source = {"Softmax<axis = -1>(rounded)",
+                                                         "Softmax<axis = -1>(masked)"};
+  const std::pair<std::string, std::string> of_result = {"Softmax <axis: int = -1> (rounded)",
+                                                         "Softmax <axis: int = -1> (masked)"};
+  EXPECT_EQ(Excluded(ProofOfPair(name, {of_source}, {of_result}, silent)), "");
+}
+
 }  // namespace
 }  // namespace kvlift

@@ -181,8 +181,31 @@ class IndependenceReader {
     return form.known_rank && form.element->is_predicate();
   }
 
+  // Returns true if the scores of a softmax are numbers of a quantiser, perhaps moved: its lowest
+  // number stands for what a mask in front of it hides, and has a weight.
+  bool RoundsScores(NodeId softmax) const {
+    constexpr int kMostNodes = 16;
+    ValueId scores = graph_.inputs(softmax)[0];
+    for (int k = 0; k < kMostNodes && scores != kNoValue; ++k) {
+      const NodeId made = graph_.producer(scores);
+      if (made == kNoNode) return false;
+      if (graph_.Is(made, "DequantizeLinear")) return true;
+      // Masks stand at nodes of several real operands, and hide what is rounded in front of them.
+      ValueId only = kNoValue;
+      for (ValueId v : graph_.inputs(made)) {
+        const bool real =
+            v != kNoValue && graph_.constant(v) == nullptr && IsFloatType(forms_.ElementType(v));
+        if (real && only != kNoValue) return false;
+        if (real) only = v;
+      }
+      if (graph_.Is(made, "Where") || graph_.Is(made, "MatMul")) return false;
+      scores = only;
+    }
+    return false;
+  }
+
   // Returns true for a product whose left operand is made from a softmax nearby, as the one of an
-  // attention that is not read.
+  // attention that is not read, whose scores may hide keys.
   bool WeighsRows(NodeId n) const {
     constexpr int kMostNodes = 24;
     if (!graph_.Is(n, "MatMul")) return false;
@@ -191,7 +214,7 @@ class IndependenceReader {
       const NodeId made = open.back() == kNoValue ? kNoNode : graph_.producer(open.back());
       open.pop_back();
       if (made == kNoNode || graph_.Is(made, "MatMul")) continue;
-      if (graph_.Is(made, "Softmax")) return true;
+      if (graph_.Is(made, "Softmax")) return !RoundsScores(made);
       for (ValueId v : graph_.inputs(made)) {
         if (v != kNoValue && forms_.ElementType(v) != onnx::TensorProto::INT64) open.push_back(v);
       }

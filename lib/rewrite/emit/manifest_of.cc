@@ -10,6 +10,7 @@
 #include "contract/words.h"
 #include "fmt/format.h"
 #include "rewrite/plan/declared_types.h"
+#include "rewrite/recognise/attention/attention_search.h"
 #include "sym/forms/keeps_value.h"
 
 namespace kvlift {
@@ -196,10 +197,13 @@ std::string WhyNoPadding(const Graph& graph, const NoPadding& why) {
       why);
 }
 
-// Returns true if an attention of the source reads a buffer without a mask, slots that hold no
-// token included.
+// Returns true if an attention of the source reads a buffer without a mask, or with one whose
+// scores are quantised behind it, slots that hold no token included.
 bool ReadsAllSlots(const Analysis& a) {
+  const bool buffers = absl::c_any_of(a.updates, [](const CacheUpdate& u) { return !u.grows(); });
   return absl::c_any_of(a.attention, [&](const AnalysedAttention& attention) {
+    const bool weighs = QuantizerOfScores(*a.graph, attention.node) != kNoNode;
+    if (weighs && buffers) return true;
     if (!attention.site || attention.site->key.cache < 0) return false;
     const CacheUpdate& update = a.updates[static_cast<size_t>(attention.site->key.cache)];
     return !update.grows() && attention.site->mask.keep->is_integer(1);

@@ -19,6 +19,7 @@
 #include "rewrite/judge/rederive.h"
 #include "rewrite/judge/shared_extents.h"
 #include "rewrite/plan/cross_token_ops.h"
+#include "rewrite/recognise/attention/attention_search.h"
 #include "rewrite/recognise/input_assumptions.h"
 #include "rewrite/recognise/rotations.h"
 #include "sym/forms/keeps_value.h"
@@ -154,6 +155,9 @@ class SchemeJudge {
     outcome = *reason;
     const bool may_stay = !s_.fifos && !s_.rings && (!s_.growing || s_.views());
     if (!may_stay) return Refuse(*std::move(reason));
+    if (!s_.growing && WeighsHiddenTokens(attention.node)) {
+      plan_.no_padding = LaterTokensSeen{attention.node};
+    }
     if (!s_.growing || internal::MayHideLater(s_, attention.node)) return;
     const bool windows = absl::c_any_of(
         s_.caches, [](const PlannedCache& cache) { return cache.window().has_value(); });
@@ -161,8 +165,31 @@ class SchemeJudge {
       plan_.no_padding = LaterTokensSeen{attention.node};
       return;
     }
-    Refuse(MakeFinding("KV218", "needs a mask that hides later tokens, found none that can be read",
-                       s_.graph, {attention.node}));
+    RefuseUnmasked(attention.node);
+  }
+
+  // Returns true if a token of a step gives those behind it a weight that no mask takes from them:
+  // the scores are quantised behind it.
+  bool WeighsHiddenTokens(NodeId attention) const {
+    const bool several = absl::c_any_of(
+        s_.a.updates, [](const CacheUpdate& update) { return !update.new_length->is_integer(1); });
+    return several && QuantizerOfScores(s_.graph, attention) != kNoNode;
+  }
+
+  void RefuseUnmasked(NodeId attention) {
+    const NodeId quantizer = QuantizerOfScores(s_.graph, attention);
+    if (quantizer == kNoNode) {
+      Refuse(MakeFinding("KV218",
+                         "needs a mask that hides later tokens, found none that can be read",
+                         s_.graph, {attention}));
+      return;
+    }
+    Refuse(MakeFinding(
+        "KV218",
+        fmt::format("needs a mask that hides later tokens, found scores that {} rounds behind it: "
+                    "what the mask hides gets the lowest code, and so a weight",
+                    s_.graph.node(quantizer).op_type()),
+        s_.graph, {quantizer}));
   }
 
   bool Stays() const {

@@ -258,7 +258,9 @@ bool MayHideLater(const PlanBasis& s, NodeId attention) {
   const bool one_token =
       std::all_of(s.a.updates.begin(), s.a.updates.end(),
                   [](const CacheUpdate& update) { return update.new_length->is_integer(1); });
-  if (one_token || HasHostMask(s)) return true;
+  if (one_token) return true;
+  if (QuantizerOfScores(s.graph, attention) != kNoNode) return false;
+  if (HasHostMask(s)) return true;
   std::vector<Expr> starts;
   for (const CacheUpdate& update : s.a.updates) {
     const Expr start = update.write_index(s.pool);

@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "fmt/format.h"
+#include "ir/operators/operator_traits.h"
 #include "rewrite/recognise/candidates.h"
 
 namespace kvlift {
@@ -132,6 +133,35 @@ bool IsPresentName(const std::string& past, const std::string& name) {
          name == "new_" + past || name == "out_" + past || name == "updated_" + past;
 }
 
+// Returns the first QuantizeLinear through which elements of the past come to `v` by operators that
+// move or round them; kNoNode if none of these is one, nullopt if none come there.
+std::optional<NodeId> QuantizerBetween(const Graph& graph, ValueId past, ValueId v, int depth = 0) {
+  constexpr int kMostNodes = 16;
+  if (v == past) return kNoNode;
+  const NodeId n = v == kNoValue ? kNoNode : graph.producer(v);
+  if (n == kNoNode || depth > kMostNodes) return std::nullopt;
+  std::vector<int> from = MovedOperands(graph.node(n));
+  if (graph.Is(n, "QuantizeLinear") || graph.Is(n, "DequantizeLinear")) from = {0};
+  for (int k : from) {
+    const auto found = QuantizerBetween(graph, past, graph.inputs(n)[k], depth + 1);
+    if (found) return *found == kNoNode && graph.Is(n, "QuantizeLinear") ? n : *found;
+  }
+  return std::nullopt;
+}
+
+// Returns the quantiser that changes rows of the past that the present holds: the present reads
+// them from a DequantizeLinear, whose numbers the past need not hold. Returns kNoNode if there is
+// none.
+NodeId QuantizerOfPast(const Graph& graph, const CachePair& pair, Expr present) {
+  for (Expr load : sym::LoadsOf(present)) {
+    const NodeId n = graph.producer(load->source());
+    if (n == kNoNode || !graph.Is(n, "DequantizeLinear")) continue;
+    const auto found = QuantizerBetween(graph, pair.past, load->source());
+    if (found && *found != kNoNode) return *found;
+  }
+  return kNoNode;
+}
+
 // Returns true if the value is computed from the input by a few nodes.
 bool IsMadeFrom(const Graph& graph, ValueId v, ValueId input) {
   constexpr int kMostValues = 64;
@@ -161,6 +191,15 @@ bool HasNamesake(const Graph& graph, const CachePair& pair) {
   });
 }
 
+Finding RoundsAgain(const Graph& graph, const CachePair& pair, NodeId quantizer) {
+  return MakeFinding(
+      "KV202",
+      fmt::format("needs {} to be {} with new rows written into it, found {}, which rounds the "
+                  "rows of the past again in each step",
+                  graph.name(pair.present), graph.name(pair.past), graph.node(quantizer).op_type()),
+      graph, {quantizer}, {pair.past, pair.present});
+}
+
 Candidate DescribeCandidate(sym::Forms& forms, const CachePair& pair) {
   const Graph& graph = forms.graph();
   const auto [past, present] = pair;
@@ -172,6 +211,12 @@ Candidate DescribeCandidate(sym::Forms& forms, const CachePair& pair) {
     c.axis = axes->back();
   }
   const NodeId node = graph.producer(present);
+  const NodeId quantizer = QuantizerOfPast(graph, pair, after.element);
+  if (quantizer != kNoNode) {
+    c.kind = c.growing ? UpdateKind::kConcat : UpdateKind::kScatter;
+    c.if_unmatched = RoundsAgain(graph, pair, quantizer);
+    return c;
+  }
   if (c.growing) {
     c.kind = UpdateKind::kConcat;
     c.if_unmatched = MakeFinding(

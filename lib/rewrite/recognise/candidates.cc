@@ -325,11 +325,16 @@ class Finder {
       if (n == kNoNode) continue;
       // A cache does not pass through attention or a projection.
       if (graph_.Is(n, "Attention") || !IsDefaultDomain(graph_.node(n).domain())) continue;
-      if (v != output && (graph_.Is(n, "MatMul") || graph_.Is(n, "Gemm"))) continue;
+      if (v != output && IsProjection(n)) continue;
       for (ValueId input : graph_.inputs(n)) {
         if (input != kNoValue && seen.try_emplace(input, n).second) queue.push_back(input);
       }
     }
+  }
+
+  bool IsProjection(NodeId n) const {
+    return graph_.Is(n, "MatMul") || graph_.Is(n, "Gemm") || graph_.Is(n, "MatMulInteger") ||
+           graph_.Is(n, "QLinearMatMul");
   }
 
   Finding WhyNotWritten(ValueId past, ValueId present, const ReadBy& read_by) {
@@ -344,8 +349,7 @@ class Finder {
                                     graph_.node(n).op_type()));
     }
     if (const NodeId n = QuantizerBehind(past, read_by); n != kNoNode) {
-      return finding(n, fmt::format("{}, which rounds the rows of the past again in each step",
-                                    graph_.node(n).op_type()));
+      return RoundsAgain(graph_, {past, present}, n);
     }
     return finding(graph_.producer(present), "arithmetic");
   }

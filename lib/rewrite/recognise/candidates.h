@@ -52,6 +52,8 @@ bool MovesPast(ValueId past, sym::Expr e);
 // Returns true if this output holds rows of the past, but another output of its rank and type has
 // the past's name in the style of presents, and this one has not: the host feeds back the other.
 bool HasNamesake(const Graph& graph, const CachePair& pair);
+// Returns the finding for a quantiser that rounds the rows of the past that the present holds.
+Finding RoundsAgain(const Graph& graph, const CachePair& pair, NodeId quantizer);
 // Returns a candidate by what its form says, with the finding to report if no rule matches.
 Candidate DescribeCandidate(sym::Forms& forms, const CachePair& pair);
 

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "ir/operators/operator_traits.h"
 
 namespace kvlift {
 
@@ -38,7 +41,8 @@ bool IsSoftmax(const Graph& graph, NodeId n) {
   const std::string& op = graph.node(n).op_type();
   if (op == "Exp") return IsSummed(graph, graph.outputs(n)[0]);
   if (IsStateOperator(graph, n)) return false;
-  return op == "Softmax" || op == "LogSoftmax" || op.find("Attention") != std::string::npos;
+  return op == "Softmax" || op == "LogSoftmax" || op == "QLinearSoftmax" ||
+         op.find("Attention") != std::string::npos;
 }
 
 bool IsMatrixProduct(const Graph& graph, NodeId n) {
@@ -58,8 +62,13 @@ bool MultipliesRows(const Graph& graph, NodeId n) {
   return IsMatrixProduct(graph, n) || op.find("MatMul") != std::string::npos;
 }
 
-// Returns the first operand that is not `value`; `value` if a node multiplies it by itself.
+// Returns the first operand that is not `value`; `value` if a node multiplies it by itself. Scales
+// and zero points are no operands.
 ValueId OtherOperand(const Graph& graph, NodeId n, ValueId value) {
+  constexpr size_t kRight = 3;  // of a QLinearMatMul
+  if (graph.Is(n, "QLinearMatMul")) {
+    return graph.inputs(n)[0] == value ? graph.inputs(n)[kRight] : graph.inputs(n)[0];
+  }
   for (ValueId input : graph.inputs(n)) {
     if (input != kNoValue && input != value) return input;
   }
@@ -211,6 +220,40 @@ NodeId BetweenSoftmaxAndProduct(const Graph& graph, NodeId softmax) {
     return op.find("MatMul") != std::string::npos || op == "Gemm" || op == "Einsum" ? kNoNode : n;
   }
   return kNoNode;
+}
+
+namespace {
+
+// Returns the operand of the node that is no constant and no shape; kNoValue if it has none,
+// nullopt if it has several.
+std::optional<ValueId> OnlyOperand(const Graph& graph, NodeId n) {
+  const std::vector<int> moved = MovedOperands(graph.node(n));
+  if (moved.size() == 1) return graph.inputs(n)[moved[0]];
+  ValueId only = kNoValue;
+  for (ValueId v : graph.inputs(n)) {
+    if (v == kNoValue || ConstantBehind(graph, v) != nullptr) continue;
+    if (only != kNoValue) return std::nullopt;
+    only = v;
+  }
+  return only;
+}
+
+}  // namespace
+
+NodeId QuantizerOfScores(const Graph& graph, NodeId attention) {
+  constexpr int kMostNodes = 16;
+  const NodeId behind = SoftmaxBehind(graph, attention);
+  const NodeId softmax = behind == kNoNode ? attention : behind;
+  NodeId n = softmax;
+  for (int k = 0; k < kMostNodes && n != kNoNode; ++k) {
+    if (graph.Is(n, "QuantizeLinear")) return n;
+    const bool carries = n == softmax || KeepsElementsApart(graph.node(n)) ||
+                         graph.Is(n, "Dropout") || graph.Is(n, "DequantizeLinear");
+    const auto next = carries ? OnlyOperand(graph, n) : std::nullopt;
+    n = next.value_or(kNoValue) == kNoValue ? kNoNode : graph.producer(*next);
+  }
+  // A softmax of codes has quantised scores, whatever made them.
+  return graph.node(softmax).op_type() == "QLinearSoftmax" ? softmax : kNoNode;
 }
 
 }  // namespace kvlift

@@ -34,4 +34,9 @@ NodeId SoftmaxBehind(const Graph& graph, NodeId node);
 // if a search of a few nodes ends elsewhere.
 NodeId BetweenSoftmaxAndProduct(const Graph& graph, NodeId softmax);
 
+// Returns the node that quantises the scores of an attention behind all of its masks, in front of
+// its softmax; kNoNode if there is none. What such masks hide gets the lowest code, which stands
+// for a number: the softmax gives it a weight.
+NodeId QuantizerOfScores(const Graph& graph, NodeId attention);
+
 }  // namespace kvlift
