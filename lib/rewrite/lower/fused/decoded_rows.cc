@@ -11,7 +11,7 @@ namespace {
 
 using onnx::TensorProto;
 
-constexpr size_t kMostNodes = 16;
+constexpr size_t kMostDecoders = 16;
 
 bool IsArithmetic(const Graph& graph, NodeId n) {
   static constexpr std::string_view kOps[] = {"Add",      "Sub",        "Mul",       "Div",
@@ -60,7 +60,7 @@ class Reader {
     const NodeId n = graph_.producer(v);
     if (n == kNoNode) return false;
     if (std::find(nodes_.begin(), nodes_.end(), n) != nodes_.end()) return true;
-    if (nodes_.size() >= kMostNodes || !IsOfRows(n)) return false;
+    if (nodes_.size() >= kMostDecoders || !IsOfRows(n)) return false;
     nodes_.push_back(n);
     return true;
   }
