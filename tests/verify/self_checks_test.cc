@@ -2,6 +2,7 @@
 // Self checks of a converted model, with one of its runners replaced by that of a wrong model.
 #include "verify/controls/self_checks.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
 #include "onnxio/model/model.h"
+#include "verify/inputs/ledger.h"
 #include "verify/inputs/stimulus.h"
 #include "verify/steps/source_probe.h"
 
@@ -111,6 +113,34 @@ TEST_F(SelfChecksTest, RowsWithoutTokensAreNeverRead) {
   EXPECT_EQ(checks.back().result.name, "poison");
   ASSERT_TRUE(checks.back().difference.has_value());
   EXPECT_NE(checks.back().difference->text.find("KV431"), std::string::npos);
+}
+
+// The check sees results, and not what was read: both models may read unused slots alike without
+// an effect.
+TEST_F(SelfChecksTest, UnusedSlotsAreSaidToChangeNoResult) {
+  const std::vector<SelfCheck> checks = Run(exec::AliasMode::kOff, kModel);
+  const auto garbage = std::find_if(checks.begin(), checks.end(), [](const SelfCheck& check) {
+    return check.result.name == "garbage";
+  });
+  ASSERT_NE(garbage, checks.end());
+  EXPECT_EQ(garbage->result.note, "unused slots change no result");
+}
+
+// A calibration over scores with -inf among them gives an endless scale. What quantisers then make
+// of scores is NaN, and hidden keys get whatever weight a runtime makes of it.
+TEST_F(SelfChecksTest, LedgerNamesAScaleThatIsNotFinite) {
+  const auto ledger = [&](const std::string& scale) {
+    auto graph = Graph::Build(Parse(absl::StrReplaceAll(
+        kModel, {{"<int64[1] axis = {1}>",
+                  "<int64[1] axis = {1}, float scale = {" + scale + "}, int8 none = {0}>"},
+                 {"x4 = Unsqueeze (x, axis)",
+                  "codes = QuantizeLinear (x, scale, none) back = DequantizeLinear (codes, scale, "
+                  "none) x4 = Unsqueeze (back, axis)"}})));
+    EXPECT_TRUE(graph.ok()) << graph.status();
+    return ClaimsOf(relation_, *graph, *graph);
+  };
+  EXPECT_TRUE(ledger("inf").Has(AssumptionKind::kFinite, "codes"));
+  EXPECT_FALSE(ledger("0.5").Has(AssumptionKind::kFinite, "codes"));
 }
 
 }  // namespace

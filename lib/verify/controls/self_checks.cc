@@ -234,7 +234,7 @@ SelfCheck SelfChecks::Garbage(Runner& converted) {
                             ? "the source itself reads slots that hold no token"
                             : "the source itself lets very large numbers through its mask");
   }
-  SelfCheck check = Named("garbage", "unused slots are never read", clean_.size());
+  SelfCheck check = Named("garbage", "unused slots change no result", clean_.size());
   check.plan = *longest_->plan;
   check.unused = facts_.garbage;
   CacheState noisy = driver_.Fresh(converted, *longest_->plan, facts_.garbage);

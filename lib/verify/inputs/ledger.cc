@@ -1,6 +1,7 @@
 #include "verify/inputs/ledger.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "ir/operators/operator_changes.h"
+#include "ir/tensor_data.h"
 #include "ir/types.h"
 #include "onnxio/model/functions.h"
 #include "verify/inputs/added_sequences.h"
@@ -175,6 +177,25 @@ NodeId FirstWithRoundedActivations(const Graph& graph) {
   return kNoNode;
 }
 
+// Returns the first QuantizeLinear or DequantizeLinear whose scale is not finite, as a calibration
+// gives it for scores with -inf among them: a finite number becomes 0 times infinity, NaN. Returns
+// kNoNode if the graph has none.
+NodeId FirstWithEndlessScale(const Graph& graph) {
+  for (NodeId n = 0; n < graph.num_nodes(); ++n) {
+    const std::string& op_type = graph.node(n).op_type();
+    if (op_type != "QuantizeLinear" && op_type != "DequantizeLinear") continue;
+    const ValueId scale = graph.inputs(n).size() > 1 ? graph.inputs(n)[1] : kNoValue;
+    const onnx::TensorProto* constant = scale == kNoValue ? nullptr : graph.constant(scale);
+    if (constant == nullptr) continue;
+    const auto numbers = ReadFloats(*constant);
+    if (!numbers.ok()) continue;
+    const bool finite = std::all_of(numbers->begin(), numbers->end(),
+                                    [](double number) { return std::isfinite(number); });
+    if (!finite) return n;
+  }
+  return kNoNode;
+}
+
 // Returns true if the input was fed as wide as the buffer, though its declared shape allows others.
 bool HasOtherWidths(const SourceInput& input) {
   return input.reading().Has(Extent::kSlots) &&
@@ -216,6 +237,15 @@ Assumptions ClaimsOf(const Manifest& relation, const Graph& source, const Graph&
                          "accuracy_level 4 (first at {}) lets it round them to int8, where a "
                          "difference in the last bit can become a step",
                          after.NodeName(n)),
+             AssumptionSource::kHost, false});
+  }
+  if (const NodeId n = FirstWithEndlessScale(source); n != kNoNode) {
+    const std::string name = source.name(source.outputs(n)[0]);
+    all.Add({AssumptionKind::kFinite, name,
+             fmt::format("the runtime turns NaN into the integer 0: the scale of {} is not finite, "
+                         "and what comes of it is NaN, of which other runtimes make other "
+                         "integers; slots without tokens and padding tokens may then reach results",
+                         name),
              AssumptionSource::kHost, false});
   }
   for (const std::string& name : BuffersOfGroupQuery(source)) {
