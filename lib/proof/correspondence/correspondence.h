@@ -14,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "contract/manifest.h"
+#include "proof/graphs/fed_rules.h"
 #include "proof/graphs/grounds.h"
 #include "proof/graphs/pair.h"
 #include "proof/graphs/repeated_nodes.h"
@@ -103,6 +104,9 @@ class Correspondence {
   Sameness TwinSameness(ValueId after, ValueId before) const;
   // The assumptions that hold for all facts: sizes that are taken to be equal.
   const Assumptions& assumptions() const { return assumptions_; }
+  // What assumptions() say of sizes of the source's inputs. Of those that inputs declare by one
+  // name, the sizes of caches are left out.
+  const FedRules& equal_sizes() const { return equal_sizes_; }
   // Says why nothing can be proved; empty if something can. Nothing can be proved if the assumed
   // sizes and `premises` hold for no small numbers, or if the source requires sizes to be equal
   // that differ in most steps.
@@ -236,6 +240,7 @@ class Correspondence {
   absl::flat_hash_map<ValueId, Grounds> grounds_of_;  // by converted value: what its twin rests on
   std::string tree_;  // the name of the tree mask input; empty for none
   Assumptions assumptions_;
+  FedRules equal_sizes_;
   // The slots of growing caches and the columns of padded masks, each once.
   std::vector<sym::Expr> capacities_;
   std::set<sym::DimSymbol> per_sequence_;  // dimensions of control inputs that are B

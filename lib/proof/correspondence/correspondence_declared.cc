@@ -15,23 +15,49 @@ using sym::Expr;
 using sym::Facts;
 using sym::Kind;
 
+namespace {
+
+// Returns the condition that the sizes of the axes are the first one's.
+FedNumber AreOneSize(const std::vector<InputAxis>& axes) {
+  using FedKind = FedNumber::Kind;
+  FedNumber all{FedKind::kAnd};
+  const auto size_of = [](const InputAxis& axis) {
+    return FedNumber{FedKind::kSize, axis.axis, axis.input};
+  };
+  for (const InputAxis& axis : axes) {
+    const FedNumber minus{
+        FedKind::kProduct, 0, {}, {size_of(axes.front()), FedNumber{FedKind::kInteger, -1}}};
+    const FedNumber sum{FedKind::kSum, 0, {}, {size_of(axis), minus}};
+    all.args.push_back({FedKind::kIsZero, 0, {}, {sum}});
+  }
+  return all;
+}
+
+}  // namespace
+
 // Inputs of the source that declare a dimension of one name are fed with one size.
 void Correspondence::FindDeclaredNames() {
   const Graph& graph = pair_.graph();
   std::map<std::string, std::vector<std::string>> places;
+  std::map<std::string, std::vector<InputAxis>> fed;
+  std::set<ValueId> pasts;
+  for (const auto& [after, past] : pasts_) pasts.insert(past.before);
   for (ValueId input : graph.graph_inputs()) {
     if (pair_.NameOf(input) != graph.name(input) || !graph.type(input).shape) continue;
     const auto& shape = *graph.type(input).shape;
     for (size_t k = 0; k < shape.size(); ++k) {
       if (shape[k].param.empty()) continue;
       places[shape[k].param].push_back(fmt::format("{}.shape[{}]", graph.name(input), k));
+      if (pasts.contains(input)) continue;
+      fed[shape[k].param].push_back({graph.name(input), static_cast<int>(k)});
     }
   }
   for (const auto& [name, all] : places) {
     if (all.size() < 2) continue;
-    assumptions_.Add({AssumptionKind::kDimension, name,
-                      fmt::format("{} = {}", name, fmt::join(all, " = ")),
-                      AssumptionSource::kHost});
+    const std::string text = fmt::format("{} = {}", name, fmt::join(all, " = "));
+    assumptions_.Add({AssumptionKind::kDimension, name, text, AssumptionSource::kHost});
+    if (fed[name].size() < 2) continue;
+    equal_sizes_.conditions.push_back({AreOneSize(fed[name]), text, std::nullopt});
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "fmt/format.h"
 #include "proof/correspondence/correspondence.h"
+#include "proof/graphs/read_fed_rules.h"
 #include "proof/reading/read_attention.h"
 
 namespace kvlift {
@@ -301,9 +302,12 @@ bool Correspondence::MakeZero(Expr difference, AssumptionKind kind, const std::s
     sizes_[name] = size;
     // A size that no input declares is computed by an operator, which refuses others.
     const bool host = forms_.OriginOf(name).has_value();
-    assumptions_.Add({kind, subject.empty() ? name.name() : subject,
-                      fmt::format("{} = {}", name.name(), sym::ToString(size)),
+    const std::string text = fmt::format("{} = {}", name.name(), sym::ToString(size));
+    assumptions_.Add({kind, subject.empty() ? name.name() : subject, text,
                       host ? AssumptionSource::kHost : AssumptionSource::kOperator, !host});
+    if (auto fed = FedEqualityOf(pair_, difference, text); fed && host) {
+      equal_sizes_.conditions.push_back(*std::move(fed));
+    }
     return true;
   }
   return false;

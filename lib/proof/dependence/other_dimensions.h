@@ -8,20 +8,14 @@
 // assumption, unless an operator of the source requires P + S of them.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "contract/manifest.h"
 #include "proof/correspondence/correspondence.h"
+#include "proof/graphs/fed_rules.h"
 #include "proof/graphs/pair.h"
 
 namespace kvlift {
-
-// An axis of a graph input of the source.
-struct InputAxis {
-  std::string input;
-  int axis = 0;
-};
 
 // Returns the axes whose extents depend on a dimension other than B, P, S and the extents of
 // caches, of those inputs of both models that a node reads and that are not caches, in the order of

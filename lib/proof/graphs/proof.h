@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "contract/assumptions.h"
+#include "proof/graphs/fed_rules.h"
 
 namespace kvlift {
 
@@ -49,6 +50,14 @@ struct LengthLimit {
   }
 };
 
+// An output of the source that is no cache, and the axis on which it holds the slots of one.
+struct SlotOutput {
+  std::string output;
+  int axis = 0;
+
+  friend bool operator==(const SlotOutput&, const SlotOutput&) = default;
+};
+
 struct Proof {
   std::vector<ProofFact> facts;
   std::string not_tried;    // why the models could not be compared; empty if they were
@@ -56,6 +65,9 @@ struct Proof {
   // The assumptions that bound the lengths of a step. A converted model may refuse longer steps,
   // which the source may run with rows missing.
   std::vector<LengthLimit> lengths;
+  // What `assumptions` say of the numbers and sizes that the source is fed, as data.
+  FedRules fed;
+  std::vector<SlotOutput> slot_outputs;
 };
 
 // Returns true if the models were compared, there is at least one fact, and every fact holds.

@@ -401,6 +401,8 @@ std::optional<Proof> Unfold(const FoldedPair& folded, const Manifest& relation, 
       names.AddForFirst(layers, given, &whole.assumptions);
   }
   whole.lengths = proof.lengths;
+  whole.fed = proof.fed;
+  whole.slot_outputs = proof.slot_outputs;
   for (const Assumption& assumption : proof.assumptions.all()) {
     names.AddForFirst(layers, assumption, &whole.assumptions);
   }

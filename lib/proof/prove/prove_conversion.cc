@@ -14,6 +14,7 @@
 #include "proof/correspondence/obligations.h"
 #include "proof/graphs/constants.h"
 #include "proof/graphs/frozen_sizes.h"
+#include "proof/graphs/pair.h"
 #include "proof/graphs/plain_products.h"
 #include "proof/lemmas/scale_moved.h"
 #include "proof/lower/branches.h"
@@ -23,6 +24,7 @@
 #include "proof/prove/folding.h"
 #include "proof/prove/prover.h"
 #include "proof/prove/same_model.h"
+#include "proof/rows/slot_outputs.h"
 #include "proof/rows/windows.h"
 #include "sym/forms/forms.h"
 #include "sym/sizes/equal_names.h"
@@ -58,6 +60,11 @@ void Append(const Proof& part, Proof* whole) {
   whole->facts.insert(whole->facts.end(), part.facts.begin(), part.facts.end());
   whole->assumptions.Add(part.assumptions);
   whole->lengths.insert(whole->lengths.end(), part.lengths.begin(), part.lengths.end());
+  whole->fed.Add(part.fed);
+  for (const SlotOutput& output : part.slot_outputs) {
+    auto& all = whole->slot_outputs;
+    if (std::find(all.begin(), all.end(), output) == all.end()) all.push_back(output);
+  }
   if (!part.not_tried.empty()) whole->not_tried = part.not_tried;
 }
 
@@ -265,6 +272,17 @@ int64_t SizeLimitOf(const onnx::ModelProto& before, const onnx::ModelProto& afte
                           : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest)));
 }
 
+// Returns SlotOutputsOf for a model that is compared with itself; empty if it cannot be read.
+std::vector<SlotOutput> SlotOutputsOfOne(const onnx::ModelProto& model, const Manifest& relation) {
+  if (relation.uniform || !HasFixedBuffer(relation)) return {};
+  auto flat = InlineFunctions(model);
+  if (!flat.ok()) return {};
+  const auto normal = Normal(*std::move(flat));
+  if (!normal.ok()) return {};
+  const auto pair = GraphPair::Create(*normal, *normal, relation);
+  return pair.ok() ? SlotOutputsOf(*pair, relation) : std::vector<SlotOutput>();
+}
+
 }  // namespace
 
 DeclaredSizes::DeclaredSizes(const onnx::ModelProto& before, const onnx::ModelProto& after)
@@ -277,7 +295,10 @@ Proof ProveConversion(const onnx::ModelProto& before, const onnx::ModelProto& af
     proof.not_tried = fmt::format("the cache {} does not have the axes of its layout", id);
     return proof;
   }
-  if (auto same = ProofOfSameModel(before, after, manifest)) return *std::move(same);
+  if (auto same = ProofOfSameModel(before, after, manifest)) {
+    same->slot_outputs = SlotOutputsOfOne(before, manifest);
+    return *std::move(same);
+  }
   const DeclaredSizes sizes(before, after);
   Proof proof = ProveAll(before, after, manifest, obligations);
   // Proves once more under further assumptions, and keeps that if all of it is proved.

@@ -26,10 +26,12 @@
 #include "proof/graphs/constants.h"
 #include "proof/graphs/frozen_sizes.h"
 #include "proof/graphs/pair.h"
+#include "proof/graphs/read_fed_rules.h"
 #include "proof/lower/branches.h"
 #include "proof/lower/expand_contrib_ops.h"
 #include "proof/prove/attention_pairs.h"
 #include "proof/prove/unrestricted_source.h"
+#include "proof/rows/slot_outputs.h"
 
 namespace kvlift {
 namespace {
@@ -153,10 +155,23 @@ class Prover {
       if (pair_.IsInAfter(assumption.node) && !EntersLedger(assumption)) continue;
       const bool of_emptiness = assumption.reason == sym::AssumptionReason::kNotEmpty;
       if (of_emptiness && HoldsInEveryStep(forms_, assumption.predicate, twins_.past())) continue;
-      if (kind) proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
+      if (!kind) continue;
+      proof.assumptions.Add({*kind, "", assumption.text, AssumptionSource::kHost});
+      // What the converted model alone needs excludes no step: such steps are compared.
+      if (pair_.IsInAfter(assumption.node)) continue;
+      if (auto fed = FedConditionOf(pair_, assumption)) {
+        proof.fed.conditions.push_back(*std::move(fed));
+      }
     }
     for (const Assumption& stop : stops) proof.assumptions.Add(stop);
     proof.lengths = LengthLimitsOf(pair_, twins_);
+    proof.slot_outputs = SlotOutputsOf(pair_, relation_);
+    proof.fed.Add(twins_.equal_sizes());
+    if (steps_.past != SourceCase::Past::kAny) {
+      for (FedCondition& condition : proof.fed.conditions) {
+        condition.with_past = steps_.past == SourceCase::Past::kSome;
+      }
+    }
     HoldOtherDimensions(&proof);
     ExcludePadding(&proof);
     return proof;
@@ -250,6 +265,7 @@ class Prover {
            fmt::format("{}.shape[{}] is the same for each sequence alone, without padding tokens",
                        other.input, other.axis),
            AssumptionSource::kHost});
+      proof->fed.common.push_back(other);
     }
   }
 

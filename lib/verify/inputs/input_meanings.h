@@ -56,6 +56,7 @@ enum class Meaning {
   kZeros,        // 0 everywhere
   kReal,         // real numbers that differ from token to token, such as embeddings
   kConstant,     // numbers that are the same in all steps
+  kBounded,      // any integers between SourceInput::least and most
 };
 
 // How a mask marks a visible key: by 1 or true; by 0 or false; or as a number that is added to
@@ -82,6 +83,7 @@ struct SourceInput {
   // The operator that reads the input takes the length of the longest sequence of a batch, so that
   // sequences of different lengths share it.
   bool of_longest = false;
+  int64_t least = 0, most = 0;    // bounds of kBounded, which the ledger of assumptions states
   std::vector<Reading> readings;  // at least one, the likeliest first
   size_t chosen = 0;              // index in `readings`
 

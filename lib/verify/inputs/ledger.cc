@@ -54,7 +54,9 @@ bool HasFixedBatch(const Graph& source, const Manifest& relation) {
   });
 }
 
-std::string TextOf(const Reading& reading, const std::string& name, int32_t type) {
+std::string TextOf(const SourceInput& input, const std::string& name) {
+  const Reading& reading = input.reading();
+  const int32_t type = input.type;
   switch (reading.meaning) {
     case Meaning::kPositions:
       return fmt::format("{} holds the positions P..T-1", name);
@@ -77,6 +79,9 @@ std::string TextOf(const Reading& reading, const std::string& name, int32_t type
                  : fmt::format("{} holds 1 and 0", name);
     case Meaning::kFixedMask:
       return fmt::format("{} holds 1 and 0, and 1 first", name);
+    case Meaning::kBounded:
+      if (type == onnx::TensorProto::BOOL) return {};
+      return fmt::format("{} holds numbers from {} to {}", name, input.least, input.most);
     default:
       return {};
   }
@@ -90,6 +95,8 @@ AssumptionKind KindOf(Meaning meaning) {
     case Meaning::kFlag:
     case Meaning::kNoFlag:
       return AssumptionKind::kPastFlag;
+    case Meaning::kBounded:
+      return AssumptionKind::kIntegerRange;
     default:
       return AssumptionKind::kPositions;
   }
@@ -364,7 +371,7 @@ Assumptions RestrictionsOf(const SourceInterface& interface, const std::vector<s
       all.Add(NotRun(AssumptionKind::kFinite, name, fmt::format("{} holds finite numbers", name)));
     }
     if (std::find(free.begin(), free.end(), name) != free.end()) continue;
-    if (std::string text = TextOf(reading, name, input.type); !text.empty()) {
+    if (std::string text = TextOf(input, name); !text.empty()) {
       all.Add({KindOf(reading.meaning), name, std::move(text), AssumptionSource::kHost, false});
     }
   }

@@ -279,6 +279,15 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
                              static_cast<uint64_t>(rest));
       return rest == 0 || u > kHiddenShare ? 1 : 0;
     }
+    case Meaning::kBounded: {
+      const double u = (Noise(seed_ ^ input.salt, reading.Has(Extent::kBatch) ? sequence : 0,
+                              reading.Has(Extent::kTokens) ? place : static_cast<uint64_t>(key),
+                              static_cast<uint64_t>(rest) + 1) +
+                        1) /
+                       2;
+      const auto numbers = static_cast<double>(input.most - input.least + 1);
+      return static_cast<double>(input.least) + std::floor(u * numbers);
+    }
     case Meaning::kReal:
       return 1.5 * Noise(seed_ ^ input.salt, sequence, place, static_cast<uint64_t>(rest) + 1);
     default: {
@@ -290,16 +299,12 @@ double Stimulus::Value(const SourceInput& input, const StepSpec& step, int64_t b
   }
 }
 
-absl::StatusOr<exec::Tensor> Stimulus::Feed(const std::string& name, const StepSpec& step,
-                                            int64_t capacity, std::optional<int64_t> fill) const {
+exec::Shape Stimulus::ShapeOf(const std::string& name, const StepSpec& step, int64_t capacity,
+                              std::optional<int64_t> fill) const {
   const auto it = interface_.inputs.find(name);
-  if (it == interface_.inputs.end()) {
-    return absl::FailedPreconditionError(fmt::format("the source has no input {}", name));
-  }
-  const SourceInput& input = it->second;
-  const std::vector<Axis>& axes = input.reading().axes;
   exec::Shape shape;
-  for (const Axis& axis : axes) {
+  if (it == interface_.inputs.end()) return shape;
+  for (const Axis& axis : it->second.reading().axes) {
     switch (axis.extent) {
       case Extent::kBatch:
         shape.push_back(step.batch() * axis.value);
@@ -323,6 +328,18 @@ absl::StatusOr<exec::Tensor> Stimulus::Feed(const std::string& name, const StepS
       }
     }
   }
+  return shape;
+}
+
+absl::StatusOr<exec::Tensor> Stimulus::Feed(const std::string& name, const StepSpec& step,
+                                            int64_t capacity, std::optional<int64_t> fill) const {
+  const auto it = interface_.inputs.find(name);
+  if (it == interface_.inputs.end()) {
+    return absl::FailedPreconditionError(fmt::format("the source has no input {}", name));
+  }
+  const SourceInput& input = it->second;
+  const std::vector<Axis>& axes = input.reading().axes;
+  const exec::Shape shape = ShapeOf(name, step, capacity, fill);
   KV_RETURN_IF_ERROR(exec::CheckElements(shape));
   const auto one_for_all = [&] {
     return absl::FailedPreconditionError(
@@ -340,8 +357,8 @@ absl::StatusOr<exec::Tensor> Stimulus::Feed(const std::string& name, const StepS
     return absl::FailedPreconditionError(
         fmt::format("{} counts tokens, with pads or without", name));
   }
-  const bool numbers =
-      meaning == Meaning::kTokens || meaning == Meaning::kReal || meaning == Meaning::kConstant;
+  const bool numbers = meaning == Meaning::kTokens || meaning == Meaning::kReal ||
+                       meaning == Meaning::kConstant || meaning == Meaning::kBounded;
   exec::Tensor tensor(input.type, shape);
   const int64_t size = tensor.size();
   for (int64_t i = 0; i < size; ++i) {

@@ -33,6 +33,9 @@ class Stimulus {
   absl::StatusOr<exec::Tensor> Feed(const std::string& input, const StepSpec& step,
                                     int64_t capacity,
                                     std::optional<int64_t> fill = std::nullopt) const;
+  // Returns the shape that Feed gives an input; empty if the source has no such input.
+  exec::Shape ShapeOf(const std::string& input, const StepSpec& step, int64_t capacity,
+                      std::optional<int64_t> fill = std::nullopt) const;
   // Returns the shape, in the source's layout, of a source cache with `length` rows.
   exec::Shape CacheShape(const ManifestCache& cache, int64_t batch, int64_t length) const;
   // Fills a source cache, in the source's layout, with noise in [-amplitude, amplitude), integer

@@ -20,6 +20,7 @@
 #include "verify/inputs/cache_claims.h"
 #include "verify/inputs/input_uses.h"
 #include "verify/inputs/ledger.h"
+#include "verify/inputs/ledger_feeds.h"
 #include "verify/inputs/relation_check.h"
 #include "verify/judge/pair_verifier.h"
 #include "verify/judge/same_arithmetic.h"
@@ -112,6 +113,8 @@ absl::StatusOr<VerifyReport> PairVerifier::Run() {
                                    options_.seed);
   if (!stimulus.ok()) return Inconclusive("KV402 " + Text(stimulus.status()));
   Driver driver(relation_, *stimulus, source_nodes_);
+  driver.KeepTo(&report_.proof.fed);
+  driver.HoldSlots(report_.proof.slot_outputs);
   if (restricted) {
     const auto open = Stimulus::Create(source_graph, after_graph, relation_, options_.seed);
     limits_.short_steps = open.ok() && !open->fixed_tokens();
@@ -125,6 +128,8 @@ absl::StatusOr<VerifyReport> PairVerifier::Run() {
     const int64_t slots = std::min(kMostSteps * *stimulus->fixed_tokens(), kMostSlots);
     limits_.capacity = std::max(limits_.capacity, slots);
   }
+  AddReadingsWithinRules(report_.proof.fed, restricted ? *restricted : source_graph, relation_,
+                         limits_.capacity, &stimulus->interface());
   facts_.grows = HasGrowingCaches(relation_);
   auto source = MakeRunner(before_, {}, exec::AliasMode::kOff);
   if (!source.ok()) return Inconclusive("KV401 " + Text(source.status()));
@@ -308,6 +313,14 @@ void PairVerifier::FindLimits(const Stimulus& stimulus, const SourceFacts& facts
   if (grows && limits_.pads && !limits_.causal && !limits_.kept) {
     report_.assumptions.Add(
         NotRun(AssumptionKind::kPadding, "", "no step has padding tokens: tokens see later ones"));
+  }
+  for (const SlotOutput& held : report_.proof.slot_outputs) {
+    if (!limits_.pads) break;
+    report_.assumptions.Add(
+        NotRun(AssumptionKind::kPadding, held.output,
+               fmt::format("slots of {} without tokens are not compared once a step had padding "
+                           "tokens, which stand in them",
+                           held.output)));
   }
   limits_.full = options_.full;
   limits_.proved = HoldsWhole(report_.proof);

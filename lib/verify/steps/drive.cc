@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "exec/memory/budget.h"
 #include "fmt/format.h"
+#include "verify/inputs/ledger_feeds.h"
 #include "verify/inputs/ring_slots.h"
 #include "verify/inputs/tensor_rows.h"
 
@@ -206,6 +207,19 @@ std::string Driver::Rewind(const ManifestCache& cache, const StepSpec& step, int
   return {};
 }
 
+std::string Driver::BrokenRule(const StepSpec& step, const StepSpec& whole, int64_t capacity,
+                               const exec::Feeds& feeds) const {
+  if (rules_ == nullptr) return {};
+  for (const auto& [name, axis] : rules_->common) {
+    const exec::Shape alone = stimulus_.ShapeOf(name, step, capacity),
+                      all = stimulus_.ShapeOf(name, whole, capacity);
+    const auto k = static_cast<size_t>(axis);
+    if (k >= alone.size() || k >= all.size() || alone[k] == all[k]) continue;
+    return fmt::format("{}.shape[{}] is the same for each sequence alone", name, axis);
+  }
+  return RuleBrokenBy(step, feeds, *rules_);
+}
+
 Record Driver::RunSource(Runner& source, const Plan& plan) const {
   Record record;
   record.plan = &plan;
@@ -241,6 +255,9 @@ Record Driver::RunSource(Runner& source, const Plan& plan) const {
         if (!record.stopped.empty()) return record;
       }
       const auto feeds = SourceFeeds(step, plan.capacity, past[g]);
+      if (feeds.ok()) record.stopped = BrokenRule(step, whole, plan.capacity, *feeds);
+      record.excluded = !record.stopped.empty();
+      if (record.excluded) return record;
       const std::string where = Where(plan.name, step, groups.size() > 1 ? groups[g][0] : -1);
       OracleRun oracle;
       auto fetches = feeds.ok() ? StepSource(source, step, *feeds, where, &oracle)
@@ -374,6 +391,7 @@ Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState
   const std::string& plan = record.plan->name;
   Gaps gaps;
   std::map<std::string, int> sequence_axes;
+  bool padded = false;
   for (size_t k = 0; k < record.steps.size(); ++k) {
     const StepSpec& step = record.plan->steps[k];
     for (const ManifestCache& cache : relation_.caches) {
@@ -408,7 +426,8 @@ Outcome Driver::RunConverted(Runner& converted, const Record& record, CacheState
     }
     if (bounds_ != nullptr) outcome.oracle.push_back(oracle);
     if (bounds_ != nullptr && k == 0) outcome.first = *feeds;
-    const Given given{step, source, *fetches, oracle.get(), plan, &sequence_axes};
+    padded = padded || !step.real.empty();
+    const Given given{step, source, *fetches, oracle.get(), plan, &sequence_axes, padded};
     const std::string touched =
         CheckCaches(given, *state, bounds_ != nullptr ? &gaps : nullptr, &outcome);
     if (!touched.empty() && !outcome.difference) {

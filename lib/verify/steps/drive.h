@@ -133,6 +133,8 @@ class Driver {
         fixed_slots_(other.fixed_slots_),
         length_limits_(other.length_limits_),
         sequences_alone_(other.sequences_alone_),
+        rules_(other.rules_),
+        slot_outputs_(other.slot_outputs_),
         compare_(other.compare_) {}
 
   // Runs the source. Stops before a step that cannot be fed, and at one that fails or does more
@@ -192,6 +194,12 @@ class Driver {
   // Lets the converted model refuse steps beyond these bounds, which the ledger of assumptions
   // names (Outcome::excluded). Where it runs them, its results are compared.
   void AllowRefusalBeyond(std::vector<LengthLimit> limits) { length_limits_ = std::move(limits); }
+  // Does not run a step whose feeds break these rules, which the ledger of assumptions states: the
+  // record stops before it (Record::excluded). They must outlive the driver; null: no rules.
+  void KeepTo(const FedRules* rules) { rules_ = rules; }
+  // Names the outputs that hold the slots of a cache. Slots without tokens are not compared in them
+  // once a plan had padding tokens, which stand in such slots.
+  void HoldSlots(std::vector<SlotOutput> outputs) { slot_outputs_ = std::move(outputs); }
   // Gives a cache (by its id) this many slots in every plan, such as the number that it declares.
   void FixSlots(const std::string& id, int64_t slots) { fixed_slots_[id] = slots; }
 
@@ -220,6 +228,7 @@ class Driver {
     // The axis of sequences of each output, as far as the steps so far determine it. Extents alone
     // do not determine it where a step has as many tokens as sequences.
     std::map<std::string, int>* sequence_axes;
+    bool padded = false;  // this step or one in front of it has padding tokens behind a sequence
   };
   // The part of an output of the converted model that is compared.
   struct Spot {
@@ -246,6 +255,10 @@ class Driver {
                          const std::vector<int>& group, const exec::View& fed, const Bounded& now,
                          exec::Tensor* gap, Outcome* outcome) const;
   void CompareOutputs(const Given& given, Outcome* outcome) const;
+  // Returns the rule of KeepTo() that feeding `step` breaks, a part of the step `whole`; empty if
+  // it breaks none.
+  std::string BrokenRule(const StepSpec& step, const StepSpec& whole, int64_t capacity,
+                         const exec::Feeds& feeds) const;
   // Returns the bound of AllowRefusalBeyond() that the step exceeds; empty if it exceeds none.
   std::string ExceededLimit(const StepSpec& step) const;
   // Returns true if precondition KV303 says that rows of padding tokens may differ.
@@ -255,6 +268,12 @@ class Driver {
   // Returns which of the step's new tokens are padding tokens between a sequence's prompt and its
   // answer, as [begin, end); [0, 0) unless precondition KV303 says that their rows may differ.
   std::pair<int64_t, int64_t> UnjudgedPads(const StepSpec& step, int sequence) const;
+  // Compares the slots of one sequence that hold tokens. `axis`: where the slots are.
+  void CompareSlots(const Given& given, const Bounded& want, const Bounded& got,
+                    const std::string& name, int axis, const Spot& spot, Outcome* outcome) const;
+  // Returns the axis of an output of the source on which it holds the slots of a cache; -1 if it
+  // holds none.
+  int SlotAxisOf(const std::string& output) const;
   // `axis`: where the new tokens are; -1: the output has none.
   void CompareTokens(const Given& given, const Bounded& want, const Bounded& got,
                      const std::string& name, int axis, const Spot& spot, Outcome* outcome) const;
@@ -273,6 +292,8 @@ class Driver {
   std::map<std::string, int64_t> fixed_slots_;
   std::vector<LengthLimit> length_limits_;
   bool sequences_alone_ = false;
+  const FedRules* rules_ = nullptr;
+  std::vector<SlotOutput> slot_outputs_;
   ErrorBounds* bounds_ = nullptr;
   PlanWatcher* watcher_ = nullptr;
   CompareFn compare_ = Compare;

@@ -214,6 +214,26 @@ void Driver::CompareTokens(const Given& given, const Bounded& want, const Bounde
   judge(std::max(first, behind), end);
 }
 
+int Driver::SlotAxisOf(const std::string& output) const {
+  for (const SlotOutput& held : slot_outputs_) {
+    if (held.output == output) return held.axis;
+  }
+  return -1;
+}
+
+void Driver::CompareSlots(const Given& given, const Bounded& want, const Bounded& got,
+                          const std::string& name, int axis, const Spot& spot,
+                          Outcome* outcome) const {
+  const exec::Shape& shape = want.value.shape();
+  const int64_t tokens = given.step.past[spot.sequence] + given.step.real_of(spot.sequence);
+  if (shape != got.value.shape() || tokens >= shape[axis]) {
+    return Judge(given, want, got, name, spot, outcome);
+  }
+  Spot slots = spot;
+  slots.box.push_back({axis, 0, tokens});
+  Judge(given, Part(want, axis, 0, tokens), Part(got, axis, 0, tokens), name, slots, outcome);
+}
+
 void Driver::CompareOutputs(const Given& given, Outcome* outcome) const {
   const StepSpec& step = given.step;
   const SourceStep& source = given.source;
@@ -240,6 +260,16 @@ void Driver::CompareOutputs(const Given& given, Outcome* outcome) const {
         const auto [pads, behind] = UnjudgedPads(step, b);
         return pads < behind;
       };
+      const int slots = given.padded ? SlotAxisOf(theirs) : -1;
+      if (slots >= 0 && slots < static_cast<int>(whole.size())) {
+        for (size_t k = 0; k < group.size(); ++k) {
+          const std::vector<int> one = {static_cast<int>(k)};
+          CompareSlots(given, SequencesOf(want, axes.sequences, one, members),
+                       SequencesOf(got, axes.sequences, one, members), output.name, slots,
+                       spot_of(group[k]), outcome);
+        }
+        continue;
+      }
       const bool some = std::any_of(group.begin(), group.end(), unjudged);
       if (step.pads.empty() && step.real.empty() && !some) {
         Judge(given, want, got, output.name, alone ? spot_of(group[0]) : Spot(), outcome);
