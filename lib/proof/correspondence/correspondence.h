@@ -13,8 +13,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "contract/fed_rules.h"
 #include "contract/manifest.h"
-#include "proof/graphs/fed_rules.h"
 #include "proof/graphs/grounds.h"
 #include "proof/graphs/pair.h"
 #include "proof/graphs/repeated_nodes.h"

@@ -9,7 +9,7 @@
 
 #include "fmt/format.h"
 #include "proof/correspondence/correspondence.h"
-#include "proof/graphs/read_fed_rules.h"
+#include "proof/correspondence/read_fed_rules.h"
 #include "proof/reading/read_attention.h"
 
 namespace kvlift {

@@ -10,9 +10,9 @@
 
 #include <vector>
 
+#include "contract/fed_rules.h"
 #include "contract/manifest.h"
 #include "proof/correspondence/correspondence.h"
-#include "proof/graphs/fed_rules.h"
 #include "proof/graphs/pair.h"
 
 namespace kvlift {

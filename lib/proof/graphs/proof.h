@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "contract/assumptions.h"
-#include "proof/graphs/fed_rules.h"
+#include "contract/fed_rules.h"
 
 namespace kvlift {
 

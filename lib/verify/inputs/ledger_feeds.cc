@@ -1,5 +1,4 @@
-#include "verify/inputs/ledger_feeds.h"
-
+// Feeds of the source that keep to what the ledger of assumptions says of its inputs.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -7,6 +6,7 @@
 
 #include "fmt/format.h"
 #include "ir/types.h"
+#include "verify/inputs/ledger.h"
 
 namespace kvlift {
 namespace {

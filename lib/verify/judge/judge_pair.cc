@@ -20,7 +20,6 @@
 #include "verify/inputs/cache_claims.h"
 #include "verify/inputs/input_uses.h"
 #include "verify/inputs/ledger.h"
-#include "verify/inputs/ledger_feeds.h"
 #include "verify/inputs/relation_check.h"
 #include "verify/judge/pair_verifier.h"
 #include "verify/judge/same_arithmetic.h"

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "exec/memory/budget.h"
 #include "fmt/format.h"
-#include "verify/inputs/ledger_feeds.h"
+#include "verify/inputs/ledger.h"
 #include "verify/inputs/ring_slots.h"
 #include "verify/inputs/tensor_rows.h"
 

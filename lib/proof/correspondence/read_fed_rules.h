@@ -1,10 +1,10 @@
-// Reads assumptions of forms as rules for the feeds of the source (fed_rules.h).
+// Reads assumptions of forms as rules for the feeds of the source (contract/fed_rules.h).
 #pragma once
 
 #include <optional>
 #include <string>
 
-#include "proof/graphs/fed_rules.h"
+#include "contract/fed_rules.h"
 #include "proof/graphs/pair.h"
 
 namespace kvlift {

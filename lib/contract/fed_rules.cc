@@ -1,4 +1,4 @@
-#include "proof/graphs/fed_rules.h"
+#include "contract/fed_rules.h"
 
 #include <algorithm>
 #include <map>

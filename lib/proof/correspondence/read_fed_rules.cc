@@ -1,4 +1,4 @@
-#include "proof/graphs/read_fed_rules.h"
+#include "proof/correspondence/read_fed_rules.h"
 
 #include <utility>
 

@@ -1,6 +1,6 @@
-// LIBS: proof
+// LIBS: contract
 // What the ledger of assumptions says of the numbers that a host feeds, as data.
-#include "proof/graphs/fed_rules.h"
+#include "contract/fed_rules.h"
 
 #include <map>
 #include <string>
