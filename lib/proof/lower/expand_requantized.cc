@@ -24,7 +24,7 @@ bool IsWhere(const NodeProto& node) {
   return node.op_type() == "QLinearWhere" && node.input_size() == 9;
 }
 
-bool IsRead(const NodeProto& node) {
+bool IsRequantizing(const NodeProto& node) {
   const bool given = node.domain() == "com.microsoft" && (IsConcat(node) || IsWhere(node));
   for (int k = 0; given && k < node.input_size(); ++k) {
     if (!plain::Has(node, k)) return false;
@@ -68,13 +68,13 @@ std::string OnGrid(const Graph& graph, const NodeProto& node, int k, const Grid&
 
 absl::StatusOr<onnx::ModelProto> ExpandRequantized(onnx::ModelProto model) {
   bool any = false;
-  for (const NodeProto& node : model.graph().node()) any = any || IsRead(node);
+  for (const NodeProto& node : model.graph().node()) any = any || IsRequantizing(node);
   if (!any) return model;
   const auto shared = std::make_shared<const onnx::ModelProto>(model);
   KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(shared));
   model.mutable_graph()->clear_node();
   for (const NodeProto& node : shared->graph().node()) {
-    if (!IsRead(node)) {
+    if (!IsRequantizing(node)) {
       *model.mutable_graph()->add_node() = node;
       continue;
     }
