@@ -122,18 +122,23 @@ TEST(FormsReduce, AllPlacesOfATrueMatrix) {
 }
 
 TEST(FormsReduce, PlaceOfTheOnlyElementWithinBounds) {
-  FormsOfText m(ModelText("(int64[1] w) => (int64[1,N] y, int64[1,M] z, int64[K] kept)",
-                          "zero = Constant <value_int = 0> ()\n"
-                          "one = Constant <value_ints = [-1]> ()\n"
-                          "last = Constant <value_ints = [7]> ()\n"
-                          "low = GreaterOrEqual (w, zero)\n"
-                          "high = LessOrEqual (w, last)\n"
-                          "both = And (low, high)\n"
-                          "y = NonZero (both)\n"
-                          "flat = Reshape (y, one)\n"
-                          "kept = Gather (w, flat)\n"
-                          "same = Equal (w, last)\n"
-                          "z = NonZero (same)"));
+  FormsOfText m(
+      ModelText("(int64[1] w, float[8,2] buffer, float[1,2] rows) => (int64[1,N] y, "
+                "int64[1,M] z, float[8,2] written)",
+                "zero = Constant <value_int = 0> ()\n"
+                "one = Constant <value_ints = [-1]> ()\n"
+                "last = Constant <value_ints = [7]> ()\n"
+                "low = GreaterOrEqual (w, zero)\n"
+                "high = LessOrEqual (w, last)\n"
+                "both = And (low, high)\n"
+                "y = NonZero (both)\n"
+                "flat = Reshape (y, one)\n"
+                "kept = Gather (w, flat)\n"
+                "kept_rows = Gather (rows, flat)\n"
+                "column = Unsqueeze (kept, one)\n"
+                "written = ScatterND (buffer, column, kept_rows)\n"
+                "same = Equal (w, last)\n"
+                "z = NonZero (same)"));
   EXPECT_EQ(m.Shape("y"), "[1, 1]");
   EXPECT_EQ(m.Element("y"), "i1");  // of one element
   EXPECT_TRUE(m.Of("z").opaque);
@@ -143,17 +148,22 @@ TEST(FormsReduce, PlaceOfTheOnlyElementWithinBounds) {
 // JAX drops rows that lie behind the end of a buffer.
 TEST(FormsReduce, PlacesOfSeveralElementsWithinBounds) {
   const auto places = [](int low, int high, const std::string& picked = "w") {
-    FormsOfText m(ModelText("(int64[S] w, int64[S] others) => (int64[1,N] y, int64[K] kept)",
-                            fmt::format("first = Constant <value_int = {}> ()\n"
-                                        "last = Constant <value_ints = [{}]> ()\n"
-                                        "low = GreaterOrEqual (w, first)\n"
-                                        "high = LessOrEqual (w, last)\n"
-                                        "both = And (low, high)\n"
-                                        "y = NonZero (both)\n"
-                                        "minus = Constant <value_ints = [-1]> ()\n"
-                                        "flat = Reshape (y, minus)\n"
-                                        "kept = Gather ({}, flat)",
-                                        low, high, picked)));
+    FormsOfText m(
+        ModelText("(int64[S] w, int64[S] others, float[8,2] buffer, float[S,2] rows) => "
+                  "(int64[1,N] y, float[8,2] written)",
+                  fmt::format("first = Constant <value_int = {}> ()\n"
+                              "last = Constant <value_ints = [{}]> ()\n"
+                              "low = GreaterOrEqual (w, first)\n"
+                              "high = LessOrEqual (w, last)\n"
+                              "both = And (low, high)\n"
+                              "y = NonZero (both)\n"
+                              "minus = Constant <value_ints = [-1]> ()\n"
+                              "flat = Reshape (y, minus)\n"
+                              "kept = Gather ({}, flat)\n"
+                              "kept_rows = Gather (rows, flat)\n"
+                              "column = Unsqueeze (kept, minus)\n"
+                              "written = ScatterND (buffer, column, kept_rows)",
+                              low, high, picked)));
     const std::string form = m.Shape("y") + " " + m.Element("y");
     return form + " " + m.Assumed();
   };

@@ -156,6 +156,7 @@ class SchemeJudge {
     const bool may_stay = !s_.fifos && !s_.rings && (!s_.growing || s_.views());
     if (!may_stay) return Refuse(*std::move(reason));
     if (!s_.growing && WeighsHiddenTokens(attention.node)) {
+      if (s_.options.padding != Padding::kNone) return RefuseUnmasked(attention.node);
       plan_.no_padding = LaterTokensSeen{attention.node};
     }
     if (!s_.growing || internal::MayHideLater(s_, attention.node)) return;

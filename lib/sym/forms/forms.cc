@@ -42,23 +42,28 @@ Expr FromElements(Engine& engine, absl::Span<const Expr> elements) {
   return result;
 }
 
-// Returns true if all nodes that read the value, behind nodes that move elements, compare it or
-// cast it to integers or bools, as those that read a mask of floats do.
-bool IsReadAsMask(const Graph& graph, ValueId v, int depth = 0) {
-  constexpr int kDeepest = 8;
-  const auto uses = graph.uses(v);
-  return depth < kDeepest && (depth > 0 || !uses.empty()) &&
-         std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
-           if (use.kind != Use::Kind::kNodeInput) return false;
-           const onnx::NodeProto& node = graph.node(use.node);
-           if (graph.Is(use.node, "Shape") || IsComparison(node.op_type())) return true;
-           const int64_t to = IntAttribute(node, "to", 0);
-           if (graph.Is(use.node, "Cast") && to != 0 && !IsFloatType(static_cast<int32_t>(to))) {
-             return true;
-           }
-           return !MovedOperands(node).empty() &&
-                  IsReadAsMask(graph, graph.outputs(use.node)[0], depth + 1);
-         });
+// Returns true if some node compares the value or casts it to integers or bools, behind nodes that
+// move elements, as those that read a mask of floats do, and if all its other readers ask for its
+// shape.
+bool IsReadAsMask(const Graph& graph, ValueId input) {
+  constexpr size_t kMostMoved = 16;
+  std::vector<ValueId> open = {input};
+  bool asked = false;
+  for (size_t k = 0; k < open.size(); ++k) {
+    for (const Use& use : graph.uses(open[k])) {
+      if (use.kind != Use::Kind::kNodeInput) return false;
+      if (graph.Is(use.node, "Shape")) continue;
+      const onnx::NodeProto& node = graph.node(use.node);
+      const auto to = static_cast<int32_t>(IntAttribute(node, "to", onnx::TensorProto::FLOAT));
+      if (IsComparison(node.op_type()) || (graph.Is(use.node, "Cast") && !IsFloatType(to))) {
+        asked = true;
+        continue;
+      }
+      if (MovedOperands(node).empty() || open.size() >= kMostMoved) return false;
+      open.push_back(graph.outputs(use.node)[0]);
+    }
+  }
+  return asked;
 }
 
 }  // namespace
