@@ -13,7 +13,7 @@
 #include "fmt/format.h"
 #include "rewrite/branches/if_branches.h"
 #include "rewrite/recognise/append.h"
-#include "rewrite/recognise/new_rows_only.h"
+#include "rewrite/recognise/near_misses.h"
 #include "sym/forms/keeps_value.h"
 
 namespace kvlift {
