@@ -217,14 +217,15 @@ TEST(FormsShape, MalformedNodesAreOpaque) {
 TEST(FormsShape, BudgetMakesAValueOpaque) {
   // Each Concat doubles the expression of an element.
   std::string text = "c0 = Concat <axis = 0> (a, b)\n";
-  for (int k = 1; k <= 14; ++k) {
+  for (int k = 1; k <= 10; ++k) {
     const std::string before = "c" + std::to_string(k - 1);
     text += "c" + std::to_string(k) + " = Concat <axis = 0> (" + before + ", " + before + ")\n";
   }
-  FormsOfText m(ModelText("(float[P,D] a, float[S,D] b) => (float[Q,D] c14)", text));
-  EXPECT_FALSE(m.Of("c1").opaque);
-  EXPECT_TRUE(m.Of("c14").opaque);
-  EXPECT_EQ(m.Of("c14").shape.size(), 2u);
+  FormsOfText m(ModelText("(float[P,D] a, float[S,D] b) => (float[Q,D] c10)", text));
+  EXPECT_FALSE(m.Of("c9").opaque);
+  EXPECT_GT(2 * m.Of("c9").element->size(), sym::kMaxExprSize);
+  EXPECT_TRUE(m.Of("c10").opaque);
+  EXPECT_EQ(m.Of("c10").shape.size(), 2u);
 }
 
 // A 0 that is computed stands for the operand's own extent, which is another one.
