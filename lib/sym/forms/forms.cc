@@ -6,7 +6,6 @@
 #include "fmt/format.h"
 #include "ir/declared_sizes.h"
 #include "ir/operators/operator_changes.h"
-#include "ir/operators/operator_traits.h"
 #include "ir/tensor_data.h"
 #include "sym/forms/forms_engine.h"
 
@@ -42,30 +41,6 @@ Expr FromElements(Engine& engine, absl::Span<const Expr> elements) {
   return result;
 }
 
-// Returns true if some node compares the value or casts it to integers or bools, behind nodes that
-// move elements, as those that read a mask of floats do, and if all its other readers ask for its
-// shape.
-bool IsReadAsMask(const Graph& graph, ValueId input) {
-  constexpr size_t kMostMoved = 16;
-  std::vector<ValueId> open = {input};
-  bool asked = false;
-  for (size_t k = 0; k < open.size(); ++k) {
-    for (const Use& use : graph.uses(open[k])) {
-      if (use.kind != Use::Kind::kNodeInput) return false;
-      if (graph.Is(use.node, "Shape")) continue;
-      const onnx::NodeProto& node = graph.node(use.node);
-      const auto to = static_cast<int32_t>(IntAttribute(node, "to", onnx::TensorProto::FLOAT));
-      if (IsComparison(node.op_type()) || (graph.Is(use.node, "Cast") && !IsFloatType(to))) {
-        asked = true;
-        continue;
-      }
-      if (MovedOperands(node).empty() || open.size() >= kMostMoved) return false;
-      open.push_back(graph.outputs(use.node)[0]);
-    }
-  }
-  return asked;
-}
-
 }  // namespace
 
 Engine::Engine(const Graph& graph, const FormsOptions& options)
@@ -84,11 +59,6 @@ void Engine::DeclareDims() {
       if (!IsCountOrMask(v)) dims_of_reals_.insert(shape[axis]->dim());
     }
   }
-}
-
-bool Engine::IsCountOrMask(ValueId input) const {
-  const int32_t type = graph_.type(input).elem_type;
-  return type == onnx::TensorProto::BOOL || IsIntegerType(type) || IsReadAsMask(graph_, input);
 }
 
 DimSymbol Engine::OwnSymbol(ValueId v, int axis) const {
