@@ -280,9 +280,14 @@ std::optional<std::string> NeedsUniform(const Analysis& a) {
       return fmt::format("{} has sequences and heads on one axis",
                          a.graph->name(a.updates[cache].pair.past));
     }
-    if (attention.site->mask.biases.empty()) continue;
+    const AttentionMask& mask = attention.site->mask;
+    if (const ValueId v = ComputedHostMask(a, mask.keep); v != kNoValue) {
+      return fmt::format("{} masks the keys of all sequences of a batch, and has one width",
+                         a.graph->name(v));
+    }
+    if (mask.biases.empty()) continue;
     return fmt::format("a bias is added to the scores: {}",
-                       a.graph->name(attention.site->mask.biases.front().value));
+                       a.graph->name(mask.biases.front().value));
   }
   return WhySequencesMix(a);
 }

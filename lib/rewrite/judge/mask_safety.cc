@@ -229,6 +229,14 @@ bool Implies(const PlanBasis& s, const MaskOfSite& mask, Expr offset) {
   });
 }
 
+ValueId ComputedHostMask(const Analysis& a, Expr e) {
+  for (Expr load : sym::LoadsOf(e)) {
+    const ValueId v = load->source();
+    if (sym::ContainsIndex(load, 3) && !a.graph->is_graph_input(v) && IsOfHost(a, v)) return v;
+  }
+  return kNoValue;
+}
+
 bool ReadsHostMask(const Analysis& a, Expr e) {
   const std::vector<Expr> loads = sym::LoadsOf(e);
   return std::any_of(loads.begin(), loads.end(), [&](Expr load) {

@@ -26,6 +26,11 @@ bool Implies(const PlanBasis& s, const MaskOfSite& mask, sym::Expr offset);
 // is computed from graph inputs other than caches, element by element.
 bool ReadsHostMask(const Analysis& a, sym::Expr e);
 
+// Returns the value that e reads at the index of the key and that is computed from masks of the host
+// element by element; kNoValue if there is none. Such a mask stays as wide as the source's keys,
+// which is one width for all sequences.
+ValueId ComputedHostMask(const Analysis& a, sym::Expr e);
+
 // Returns true if Attention-24 and the source both give 0 for a query without visible keys. With
 // MaskForm::kAdditive Attention-24 gives an average of values instead, unless there is a sink.
 bool KeepsRowsWithoutKeys(const AttentionSite& site, const ResolvedOptions& options);
