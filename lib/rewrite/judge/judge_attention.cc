@@ -70,7 +70,9 @@ JudgedAttention AttentionJudge::Judge(const AttentionSite& site,
                   site, {site.mask.biases[0].value});
   }
   if (auto objection = JudgeMask(judged)) return AsJudged(*std::move(objection));
-  planned.sees_later_tokens = s_.options.padding == Padding::kNone && SeesLaterTokens(judged);
+  planned.sees_later_tokens = key.grows()
+                                  ? s_.options.padding == Padding::kNone && SeesLaterTokens(judged)
+                                  : !HidesLater(s_, judged) && !MayHideLater(s_, site.node);
   if (!WrittenAlike(key, s_.caches[site.value.cache])) {
     return Reason("KV210", "needs keys and values that are written at the same slots", site);
   }

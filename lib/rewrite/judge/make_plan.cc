@@ -159,7 +159,11 @@ class SchemeJudge {
       if (s_.options.padding != Padding::kNone) return RefuseUnmasked(attention.node);
       plan_.no_padding = LaterTokensSeen{attention.node};
     }
-    if (!s_.growing || internal::MayHideLater(s_, attention.node)) return;
+    if (!s_.growing) {
+      if (SeesLaterTokens(attention.node)) plan_.no_padding = LaterTokensSeen{attention.node};
+      return;
+    }
+    if (internal::MayHideLater(s_, attention.node)) return;
     const bool windows = absl::c_any_of(
         s_.caches, [](const PlannedCache& cache) { return cache.window().has_value(); });
     if (!windows && s_.options.padding == Padding::kNone) {
@@ -167,6 +171,15 @@ class SchemeJudge {
       return;
     }
     RefuseUnmasked(attention.node);
+  }
+
+  // Returns true if a token of a step may see those behind it in an attention that stays: no mask
+  // hides them, or a function of the weights gives them another weight than 0.
+  bool SeesLaterTokens(NodeId attention) const {
+    const bool several = absl::c_any_of(
+        s_.a.updates, [](const CacheUpdate& update) { return !update.new_length->is_integer(1); });
+    return several && (!internal::MayHideLater(s_, attention) ||
+                       BetweenSoftmaxAndProduct(s_.graph, attention) != kNoNode);
   }
 
   // Returns true if a token of a step gives those behind it a weight that no mask takes from them:
