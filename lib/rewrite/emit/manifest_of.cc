@@ -197,12 +197,13 @@ std::string WhyNoPadding(const Graph& graph, const NoPadding& why) {
       why);
 }
 
-// Returns true if an attention of the source reads a buffer without a mask, or with one whose
-// scores are quantised behind it, slots that hold no token included.
+// Returns true if an attention of the source reads slots that hold no token: a buffer without a
+// mask, or with one behind which scores are quantised, or hidden keys get a weight.
 bool ReadsAllSlots(const Analysis& a) {
   const bool buffers = absl::c_any_of(a.updates, [](const CacheUpdate& u) { return !u.grows(); });
   return absl::c_any_of(a.attention, [&](const AnalysedAttention& attention) {
-    const bool weighs = QuantizerOfScores(*a.graph, attention.node) != kNoNode;
+    const bool weighs = QuantizerOfScores(*a.graph, attention.node) != kNoNode ||
+                        (!attention.site && MayWeighHiddenKeys(*a.graph, attention.node));
     if (weighs && buffers) return true;
     if (!attention.site || attention.site->key.cache < 0) return false;
     const CacheUpdate& update = a.updates[static_cast<size_t>(attention.site->key.cache)];

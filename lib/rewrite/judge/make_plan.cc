@@ -178,8 +178,8 @@ class SchemeJudge {
   bool SeesLaterTokens(NodeId attention) const {
     const bool several = absl::c_any_of(
         s_.a.updates, [](const CacheUpdate& update) { return !update.new_length->is_integer(1); });
-    return several && (!internal::MayHideLater(s_, attention) ||
-                       BetweenSoftmaxAndProduct(s_.graph, attention) != kNoNode);
+    return several &&
+           (!internal::MayHideLater(s_, attention) || MayWeighHiddenKeys(s_.graph, attention));
   }
 
   // Returns true if a token of a step gives those behind it a weight that no mask takes from them:

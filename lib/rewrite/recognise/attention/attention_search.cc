@@ -4,6 +4,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -217,9 +218,19 @@ NodeId BetweenSoftmaxAndProduct(const Graph& graph, NodeId softmax) {
         op == "Reshape" || op == "Transpose" || op == "Where" || op == "Slice" || op == "IsNaN") {
       continue;  // IsNaN and Where guard the weights of rows without visible keys
     }
+    if (Projects(graph, n)) continue;  // heads are mixed
     return op.find("MatMul") != std::string::npos || op == "Gemm" || op == "Einsum" ? kNoNode : n;
   }
   return kNoNode;
+}
+
+bool MayWeighHiddenKeys(const Graph& graph, NodeId softmax) {
+  const NodeId n = BetweenSoftmaxAndProduct(graph, softmax);
+  if (n == kNoNode) return false;
+  constexpr std::string_view kKeepZero[] = {"Abs",  "Div", "Mul", "Neg", "QuantizeLinear",
+                                            "Relu", "Sqrt"};
+  return std::none_of(std::begin(kKeepZero), std::end(kKeepZero),
+                      [&](std::string_view op) { return graph.Is(n, op); });
 }
 
 namespace {

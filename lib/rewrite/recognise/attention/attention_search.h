@@ -30,9 +30,13 @@ NodeId FindSoftmax(const Graph& graph, absl::Span<const ValueId> values,
 NodeId SoftmaxBehind(const Graph& graph, NodeId node);
 
 // Returns the node between a softmax and the product of its weights with values, as a quantiser is;
-// casts and operators that move data are looked through. Returns kNoNode if the product follows, or
-// if a search of a few nodes ends elsewhere.
+// casts, operators that move data and products with weights are looked through. Returns kNoNode if
+// the product follows, or if a search of a few nodes ends elsewhere.
 NodeId BetweenSoftmaxAndProduct(const Graph& graph, NodeId softmax);
+
+// Returns true if that node may give a key that a mask hides another weight than 0, as a Sigmoid
+// behind the softmax does.
+bool MayWeighHiddenKeys(const Graph& graph, NodeId softmax);
 
 // Returns the node that quantises the scores of an attention behind all of its masks, in front of
 // its softmax; kNoNode if there is none. What such masks hide gets the lowest code, which stands
