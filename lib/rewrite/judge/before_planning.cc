@@ -258,7 +258,35 @@ bool MayHideAllKeys(const Analysis& a, bool has_key_length_masks) {
   });
 }
 
+namespace {
+
+// Returns an input of integers that has one element for each new token of a step and none for each
+// sequence, as positions [S] or [1, S] have; kNoValue if there is none, or if there is one
+// sequence.
+ValueId PositionsOfAllSequences(const Analysis& a) {
+  for (const CacheUpdate& update : a.updates) {
+    const size_t batch = update.layout.find('B');
+    if (batch == std::string::npos || update.new_length->kind() != sym::Kind::kDim) continue;
+    const Expr sequences = a.forms->Of(update.pair.past).shape[batch];
+    if (sequences->is_integer(1)) continue;
+    for (const ValueId input : a.graph->graph_inputs()) {
+      if (!IsIntegerType(a.graph->type(input).elem_type) || a.graph->uses(input).empty()) continue;
+      const sym::Form& form = a.forms->Of(input);
+      if (!form.known_rank || form.shape.empty()) continue;
+      const bool of_all = std::all_of(form.shape.begin(), form.shape.end() - 1,
+                                      [](Expr extent) { return extent->is_integer(1); });
+      if (of_all && form.shape.back() == update.new_length) return input;
+    }
+  }
+  return kNoValue;
+}
+
+}  // namespace
+
 std::optional<std::string> NeedsUniform(const Analysis& a) {
+  if (const ValueId input = PositionsOfAllSequences(a); input != kNoValue) {
+    return fmt::format("{} holds one number for each token of all sequences", a.graph->name(input));
+  }
   for (const CacheUpdate& update : a.updates) {
     const auto why = update.needs_one_index();
     if (why) return fmt::format("{} {}", a.graph->name(update.pair.past), *why);
