@@ -57,6 +57,7 @@ class CrossTokenFinder {
   bool IsLastPosition(NodeId n);
   bool IsPosition(ValueId input);
   bool CountsTokens(NodeId n);
+  bool ChoosesByTokens(NodeId n);
   bool HoldsTokens(sym::Expr extent) const;
   NodeId FindLastForAll();
   bool ReadsLast(ValueId v, const absl::flat_hash_set<ValueId>& made_of_last);

@@ -57,7 +57,7 @@ NodeId CrossTokenFinder::FindMixingWithPads(OverflowTests tests) {
 
 NodeId CrossTokenFinder::FindCountedTokens() {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
-    if (!replaced_.contains(n) && CountsTokens(n)) return n;
+    if (!replaced_.contains(n) && (CountsTokens(n) || ChoosesByTokens(n))) return n;
   }
   return kNoNode;
 }
@@ -231,6 +231,13 @@ bool CrossTokenFinder::CountsTokens(NodeId n) {
   if (v == kNoValue || !forms_.Of(v).known_rank) return false;
   const auto rank = static_cast<int64_t>(forms_.Of(v).shape.size());
   return DataOn(v, AllAxes(rank), [&](Expr extent) { return HoldsTokens(extent); });
+}
+
+// Returns true for an If whose condition depends on the number of new tokens.
+bool CrossTokenFinder::ChoosesByTokens(NodeId n) {
+  if (!several_tokens_ || !graph_.Is(n, "If")) return false;
+  const sym::Form condition = forms_.Of(graph_.inputs(n)[0]);
+  return condition.known_rank && HoldsTokens(condition.element);
 }
 
 // Returns the first node that gives each token a result that depends on a token which is counted
