@@ -22,13 +22,13 @@ struct MaskOfSite {
 // Returns true if a conjunct of `keep` implies t <= start + offset, in each case of the start.
 bool Implies(const PlanBasis& s, const MaskOfSite& mask, sym::Expr offset);
 
-// Returns true if e reads a mask of the host at the index of the key: a graph input, or a value that
-// is computed from graph inputs other than caches, element by element.
+// Returns true if e reads a mask of the host at the index of the key: a graph input, or a value
+// that is computed from graph inputs other than caches, element by element.
 bool ReadsHostMask(const Analysis& a, sym::Expr e);
 
-// Returns the value that e reads at the index of the key and that is computed from masks of the host
-// element by element; kNoValue if there is none. Such a mask stays as wide as the source's keys,
-// which is one width for all sequences.
+// Returns the value that e reads at the index of the key and that is computed from masks of the
+// host element by element; kNoValue if there is none. Such a mask stays as wide as the source's
+// keys, which is one width for all sequences.
 ValueId ComputedHostMask(const Analysis& a, sym::Expr e);
 
 // Returns true if Attention-24 and the source both give 0 for a query without visible keys. With
