@@ -18,8 +18,8 @@ using ConditionFn = std::function<std::optional<bool>(sym::Forms& forms, ValueId
 
 // Inlines the branch of every If of the main graph whose condition is known, until none is left.
 // Names of values and nodes of the branch get a number where they are taken; outputs of the If, and
-// inputs and outputs of the model, keep their names. InvalidArgument if a branch has another number of outputs than
-// its If.
+// inputs and outputs of the model, keep their names. InvalidArgument if a branch has another number
+// of outputs than its If.
 absl::StatusOr<onnx::ModelProto> InlineBranches(const onnx::ModelProto& model,
                                                 const ConditionFn& truth);
 
