@@ -25,9 +25,9 @@
 #include "onnxio/files/file_type.h"
 #include "onnxio/files/map_file.h"
 #include "onnxio/model/functional_form.h"
-#include "onnxio/model/plain_sequences.h"
 #include "onnxio/model/functions.h"
 #include "onnxio/model/model.h"
+#include "onnxio/model/plain_sequences.h"
 
 namespace kvlift {
 namespace {

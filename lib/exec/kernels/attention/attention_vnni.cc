@@ -5,9 +5,9 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
-#include "exec/kernels/attention/attention_isa.h"
 #include "exec/kernels/attention/attention_dot_scores.h"
 #include "exec/kernels/attention/attention_dot_values.h"
+#include "exec/kernels/attention/attention_isa.h"
 
 namespace kvlift::exec {
 
