@@ -1,5 +1,5 @@
-// What the ledger of assumptions says of the numbers and sizes that a host feeds the source, as
-// data: whoever feeds the source can tell whether a step keeps to it.
+// Holds the entries of the ledger of assumptions about the numbers and sizes that a host feeds the
+// source, as data, so that a caller who feeds the source can test whether a step keeps to them.
 #pragma once
 
 #include <cstdint>

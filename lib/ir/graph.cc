@@ -97,4 +97,17 @@ const onnx::TensorProto* ConstantBehind(const Graph& graph, ValueId v) {
   return v == kNoValue ? nullptr : graph.constant(v);
 }
 
+bool IsOfConstants(const Graph& graph, ValueId v) {
+  constexpr size_t kMostValues = 32;
+  std::vector<ValueId> open = {v};
+  for (size_t k = 0; k < open.size(); ++k) {
+    if (open[k] == kNoValue || graph.constant(open[k]) != nullptr) continue;
+    const NodeId n = graph.producer(open[k]);
+    if (n == kNoNode || open.size() > kMostValues) return false;
+    const auto inputs = graph.inputs(n);
+    open.insert(open.end(), inputs.begin(), inputs.end());
+  }
+  return true;
+}
+
 }  // namespace kvlift

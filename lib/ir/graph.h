@@ -126,5 +126,8 @@ ValueId BehindIdentity(const Graph& graph, ValueId v);
 // Returns the constant that a value is, also behind Identity nodes; nullptr for all other values
 // and for kNoValue.
 const onnx::TensorProto* ConstantBehind(const Graph& graph, ValueId v);
+// Returns true for constants, and for values that nodes compute from constants alone, as a
+// DequantizeLinear of weights is. Returns false if a search of a few dozen values does not tell.
+bool IsOfConstants(const Graph& graph, ValueId v);
 
 }  // namespace kvlift

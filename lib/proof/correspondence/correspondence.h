@@ -76,10 +76,10 @@ class Correspondence {
   // Sets the twin of a converted model's value, their sameness, and its grounds. Replaces an
   // earlier twin.
   void SetTwin(ValueId after, ValueId before, Sameness same, Grounds grounds);
-  // Set a twin whose heads are arranged differently. Groups as tokens: the converted model's [B, N
-  // / G, G * S, D] is the source's [B, N, S, D] (proof/lemmas/heads_regrouped.h), with G = `groups`
-  // and S = `tokens`. Batch times heads: the converted model's [B, N, S, D] is the source's [B * N,
-  // S, D], with N = `heads`.
+  // Set a twin whose heads are arranged differently. Groups as tokens: the converted model has
+  // [B, N / G, G * S, D] for the source's [B, N, S, D] (proof/lemmas/heads_regrouped.h), with
+  // G = `groups` and S = `tokens`. Batch times heads: the converted model has [B, N, S, D] for the
+  // source's [B * N, S, D], with N = `heads`.
   void SetTwinWithGroupsAsTokens(ValueId after, ValueId before, int64_t groups, sym::Expr tokens,
                                  Grounds grounds);
   void SetTwinWithBatchTimesHeads(ValueId after, ValueId before, int64_t heads, Grounds grounds);

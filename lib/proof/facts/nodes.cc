@@ -247,8 +247,8 @@ Nodes::NodeComparison Nodes::CompareNodes(NodeId mine, NodeId theirs) {
   }
   if (!SameAttributes(mine, theirs)) return {Sameness::kNone, "has other attributes"};
   std::vector<Sameness> same;
-  if (NodeComparison other = CompareInputs(mine, theirs, &same); !other.why_not.empty())
-    return other;
+  NodeComparison other = CompareInputs(mine, theirs, &same);
+  if (!other.why_not.empty()) return other;
   Sameness results = OfResults(pair_, twins_, equality_, mine, theirs, same);
   if (results == Sameness::kNone) return {results, "has operands of other extents"};
   // A result is whole where an operand that the source shares among sequences only broadcasts.

@@ -156,6 +156,27 @@ std::optional<Finding> SlidingBufferStays(const Analysis& a) {
   return std::nullopt;
 }
 
+// Returns an input of integers that has one element for each new token of a step and none for each
+// sequence, as positions [S] or [1, S] have. Returns kNoValue if no input does, or if the caches
+// hold one sequence.
+ValueId PositionsOfAllSequences(const Analysis& a) {
+  for (const CacheUpdate& update : a.updates) {
+    const size_t batch = update.layout.find('B');
+    if (batch == std::string::npos || update.new_length->kind() != sym::Kind::kDim) continue;
+    const Expr sequences = a.forms->Of(update.pair.past).shape[batch];
+    if (sequences->is_integer(1)) continue;
+    for (const ValueId input : a.graph->graph_inputs()) {
+      if (!IsIntegerType(a.graph->type(input).elem_type) || a.graph->uses(input).empty()) continue;
+      const sym::Form& form = a.forms->Of(input);
+      if (!form.known_rank || form.shape.empty()) continue;
+      const bool of_all = std::all_of(form.shape.begin(), form.shape.end() - 1,
+                                      [](Expr extent) { return extent->is_integer(1); });
+      if (of_all && form.shape.back() == update.new_length) return input;
+    }
+  }
+  return kNoValue;
+}
+
 }  // namespace
 
 std::optional<Finding> RefuseBeforePlanning(const Analysis& a,
@@ -257,31 +278,6 @@ bool MayHideAllKeys(const Analysis& a, bool has_key_length_masks) {
     return attention.site && (has_key_length_masks || ReadsHostMask(a, attention.site->mask.keep));
   });
 }
-
-namespace {
-
-// Returns an input of integers that has one element for each new token of a step and none for each
-// sequence, as positions [S] or [1, S] have; kNoValue if there is none, or if there is one
-// sequence.
-ValueId PositionsOfAllSequences(const Analysis& a) {
-  for (const CacheUpdate& update : a.updates) {
-    const size_t batch = update.layout.find('B');
-    if (batch == std::string::npos || update.new_length->kind() != sym::Kind::kDim) continue;
-    const Expr sequences = a.forms->Of(update.pair.past).shape[batch];
-    if (sequences->is_integer(1)) continue;
-    for (const ValueId input : a.graph->graph_inputs()) {
-      if (!IsIntegerType(a.graph->type(input).elem_type) || a.graph->uses(input).empty()) continue;
-      const sym::Form& form = a.forms->Of(input);
-      if (!form.known_rank || form.shape.empty()) continue;
-      const bool of_all = std::all_of(form.shape.begin(), form.shape.end() - 1,
-                                      [](Expr extent) { return extent->is_integer(1); });
-      if (of_all && form.shape.back() == update.new_length) return input;
-    }
-  }
-  return kNoValue;
-}
-
-}  // namespace
 
 std::optional<std::string> NeedsUniform(const Analysis& a) {
   if (const ValueId input = PositionsOfAllSequences(a); input != kNoValue) {

@@ -155,15 +155,15 @@ class SchemeJudge {
     outcome = *reason;
     const bool may_stay = !s_.fifos && !s_.rings && (!s_.growing || s_.views());
     if (!may_stay) return Refuse(*std::move(reason));
-    if (!s_.growing && WeighsHiddenTokens(attention.node)) {
-      if (s_.options.padding != Padding::kNone) return RefuseUnmasked(attention.node);
-      plan_.no_padding = LaterTokensSeen{attention.node};
-    }
+    const bool hides = internal::MayHideLater(s_, attention.node);
     if (!s_.growing) {
-      if (SeesLaterTokens(attention.node)) plan_.no_padding = LaterTokensSeen{attention.node};
+      if (hides && !WeighsLaterTokens(attention.node)) return;
+      const bool rounds = QuantizerOfScores(s_.graph, attention.node) != kNoNode;
+      if (rounds && s_.options.padding != Padding::kNone) return RefuseUnmasked(attention.node);
+      plan_.no_padding = LaterTokensSeen{attention.node};
       return;
     }
-    if (internal::MayHideLater(s_, attention.node)) return;
+    if (hides) return;
     const bool windows = absl::c_any_of(
         s_.caches, [](const PlannedCache& cache) { return cache.window().has_value(); });
     if (!windows && s_.options.padding == Padding::kNone) {
@@ -173,21 +173,12 @@ class SchemeJudge {
     RefuseUnmasked(attention.node);
   }
 
-  // Returns true if a token of a step may see those behind it in an attention that stays: no mask
-  // hides them, or a function of the weights gives them another weight than 0.
-  bool SeesLaterTokens(NodeId attention) const {
+  // Returns true if a function of the weights may give tokens that a mask hides, and that stand
+  // behind others of their step, another weight than 0.
+  bool WeighsLaterTokens(NodeId attention) const {
     const bool several = absl::c_any_of(
         s_.a.updates, [](const CacheUpdate& update) { return !update.new_length->is_integer(1); });
-    return several &&
-           (!internal::MayHideLater(s_, attention) || MayWeighHiddenKeys(s_.graph, attention));
-  }
-
-  // Returns true if a token of a step gives those behind it a weight that no mask takes from them:
-  // the scores are quantised behind it.
-  bool WeighsHiddenTokens(NodeId attention) const {
-    const bool several = absl::c_any_of(
-        s_.a.updates, [](const CacheUpdate& update) { return !update.new_length->is_integer(1); });
-    return several && QuantizerOfScores(s_.graph, attention) != kNoNode;
+    return several && MayWeighHiddenKeys(s_.graph, attention);
   }
 
   void RefuseUnmasked(NodeId attention) {

@@ -27,8 +27,8 @@ bool Implies(const PlanBasis& s, const MaskOfSite& mask, sym::Expr offset);
 bool ReadsHostMask(const Analysis& a, sym::Expr e);
 
 // Returns the value that e reads at the index of the key and that is computed from masks of the
-// host element by element; kNoValue if there is none. Such a mask stays as wide as the source's
-// keys, which is one width for all sequences.
+// host element by element; kNoValue if e reads no such value. A mask of this kind stays as wide as
+// the source's keys, which is one width for all sequences.
 ValueId ComputedHostMask(const Analysis& a, sym::Expr e);
 
 // Returns true if Attention-24 and the source both give 0 for a query without visible keys. With

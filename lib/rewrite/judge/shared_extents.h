@@ -28,7 +28,7 @@ std::vector<ValueId> WidthsOfOnes(const Analysis& a);
 // inputs are masks.
 std::optional<Finding> OtherInputOfKeyLength(const PlanBasis& s);
 
-// Returns the source of the past's length in the result, or why there is none.
+// Returns the source of the past's length in the result, or the reason why it has no source.
 std::variant<PlannedIndex, Finding> JudgeIndex(const PlanBasis& s);
 
 }  // namespace kvlift::internal

@@ -22,7 +22,7 @@ struct Placement {
   int axis = 0;        // the sequence axis
   bool moved = false;  // the layout differs from that of the source
   // The number of heads that share the last axis with their elements in the source and have an axis
-  // of their own in the result; 0: there are none.
+  // of their own in the result; 0 if no heads are split.
   int64_t split_heads = 0;
 };
 // heads: the result of HeadsInLastAxis for the cache.

@@ -1,5 +1,5 @@
-// Reports what looks like a cache and is none: states of recurrences, presents without a past, new
-// rows that the host puts behind the past, scatters into computed tensors, and inputs that a
+// Reports values that look like caches and are not: states of recurrences, presents without a past,
+// new rows that the host puts behind the past, scatters into computed tensors, and inputs that a
 // foreign operator may change in place.
 #pragma once
 

@@ -16,7 +16,7 @@ namespace kvlift {
 struct UnpackedCache {
   std::string input;   // the input that the part became
   SourceCache source;  // the part in the source's tensor; its kind is not read
-  // The scales of the part's rows in the source's tensor; `input` is empty if there are none.
+  // The scales of the part's rows in the source's tensor; `input` is empty if rows have no scales.
   SourceCache scales;
 };
 

@@ -53,10 +53,11 @@ void Engine::DeclareDims() {
   for (ValueId v : graph_.graph_inputs()) {
     if (!graph_.type(v).shape) continue;
     const Shape shape = DeclaredShape(v);
+    const bool of_reals = !IsCountOrMask(v);
     for (int axis = 0; axis < static_cast<int>(shape.size()); ++axis) {
       if (shape[axis]->kind() != Kind::kDim) continue;
       origins_.try_emplace(shape[axis]->dim(), Forms::DimOrigin{v, axis});
-      if (!IsCountOrMask(v)) dims_of_reals_.insert(shape[axis]->dim());
+      if (of_reals) dims_of_reals_.insert(shape[axis]->dim());
     }
   }
 }

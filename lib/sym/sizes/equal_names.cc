@@ -141,21 +141,6 @@ bool IsOfCaches(const Graph& graph, const std::string& name) {
   });
 }
 
-// Returns true if the value is stored in the model: a constant, perhaps behind operators such as
-// Identity and DequantizeLinear, whose other operands are constants.
-bool IsStored(const Graph& graph, ValueId v) {
-  while (graph.constant(v) == nullptr) {
-    const NodeId n = graph.producer(v);
-    if (n == kNoNode || graph.inputs(n).empty()) return false;
-    for (const ValueId other : graph.inputs(n).subspan(1)) {
-      if (other != kNoValue && graph.constant(other) == nullptr) return false;
-    }
-    v = graph.inputs(n)[0];
-    if (v == kNoValue) return false;
-  }
-  return true;
-}
-
 // Returns true if an input of integers declares this name for its first axis and holds indices of a
 // stored table, as token ids are of an embedding. Integers that are computed from it count as it.
 bool IsOfTokens(Forms& forms, const std::string& name) {
@@ -171,7 +156,7 @@ bool IsOfTokens(Forms& forms, const std::string& name) {
     for (const Use& use : graph.uses(open[k])) {
       if (use.kind != Use::Kind::kNodeInput) continue;
       const bool table = graph.Is(use.node, "Gather") && use.index == 1 &&
-                         IsStored(graph, graph.inputs(use.node)[0]);
+                         IsOfConstants(graph, graph.inputs(use.node)[0]);
       const ValueId made = graph.outputs(use.node)[0];
       if (table && IsFloatType(forms.ElementType(made))) return true;
       if (IsIntegerType(forms.ElementType(made))) open.push_back(made);

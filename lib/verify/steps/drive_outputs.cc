@@ -11,7 +11,7 @@
 namespace kvlift {
 namespace {
 
-// The axes of an output that count the sequences and the new tokens of a step; -1: there is none.
+// The axes of an output that count the sequences and the new tokens of a step; -1 if no axis does.
 struct OutputAxes {
   int sequences = -1, tokens = -1;
 };

@@ -76,19 +76,6 @@ ValueId OtherOperand(const Graph& graph, NodeId n, ValueId value) {
   return value;
 }
 
-// Returns true for constants, and for what nodes compute from constants alone, as a
-// DequantizeLinear of weights does.
-bool IsWeight(const Graph& graph, ValueId v, int depth = 0) {
-  constexpr int kDeepest = 8;
-  if (graph.constant(v) != nullptr) return true;
-  const NodeId n = graph.producer(v);
-  if (n == kNoNode || depth > kDeepest) return false;
-  const auto& inputs = graph.inputs(n);
-  return std::all_of(inputs.begin(), inputs.end(), [&](ValueId input) {
-    return input == kNoValue || IsWeight(graph, input, depth + 1);
-  });
-}
-
 // Returns true for operators that do not pass on the weights of an attention element by element:
 // those that select some of them, as routers of experts do, and those that lead to other values.
 bool EndsWeights(const Graph& graph, NodeId n) {
@@ -128,7 +115,7 @@ namespace {
 // Returns true for a product of a computed value with weights.
 bool Projects(const Graph& graph, NodeId n) {
   return MultipliesRows(graph, n) && graph.inputs(n).size() >= 2 &&
-         IsWeight(graph, graph.inputs(n)[1]) && !IsWeight(graph, graph.inputs(n)[0]);
+         IsOfConstants(graph, graph.inputs(n)[1]) && !IsOfConstants(graph, graph.inputs(n)[0]);
 }
 
 // Returns the softmax whose weights the value is, mixed over heads by no more than one product;
@@ -188,7 +175,7 @@ NodeId FindSoftmax(const Graph& graph, absl::Span<const ValueId> values, int max
         const ValueId other = OtherOperand(graph, n, at.value);
         if (const NodeId softmax = WeightsBehind(graph, other); softmax != kNoNode) return softmax;
         // Weights may mix the scores of heads, too.
-        const bool projects = IsWeight(graph, other);
+        const bool projects = IsOfConstants(graph, other);
         if (at.scores && !projects) continue;
         next.projections += projects ? 1 : 0;
         next.scores |= !projects;

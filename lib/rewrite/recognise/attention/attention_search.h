@@ -39,8 +39,8 @@ NodeId BetweenSoftmaxAndProduct(const Graph& graph, NodeId softmax);
 bool MayWeighHiddenKeys(const Graph& graph, NodeId softmax);
 
 // Returns the node that quantises the scores of an attention behind all of its masks, in front of
-// its softmax; kNoNode if there is none. What such masks hide gets the lowest code, which stands
-// for a number: the softmax gives it a weight.
+// its softmax; kNoNode if no node does. Hidden keys get the lowest code, which stands for a
+// finite number, so that the softmax gives them a weight.
 NodeId QuantizerOfScores(const Graph& graph, NodeId attention);
 
 }  // namespace kvlift
