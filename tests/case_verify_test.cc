@@ -45,8 +45,8 @@ const std::map<std::string, std::string>& OpenFacts() {
       {"growing_concat_layers_on_heads", "rows [0, P + S) hold"},
       // The source's Gather needs B <= L place by place, and the conversion's Slice as a bound.
       {"growing_concat_range_ends_with_sequences", "has operands that fit each other"},
-      // The If chooses by the number of new tokens; the proof follows one branch.
-      {"growing_concat_branch_by_tokens", "which branch k_own takes is not seen"},
+      // Only the condition of an If says that there are as many keys as values.
+      {"growing_concat_merged_present_alone", "is the source's attention"},
       // The source's sink is behind all slots of the buffer, and the conversion's behind the valid
       // ones.
       {"attention_op_group_query_buffer_sink", "reads the source's keys"},

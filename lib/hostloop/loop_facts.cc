@@ -59,6 +59,7 @@ std::string MeaningOf(const Reading& reading) {
     case Meaning::kZeros:
       return "zeros";
     case Meaning::kMask:
+      if (reading.Has(Extent::kNewKeys)) return "given";
       return reading.spelling == Spelling::kZero ? "hidden" : "mask";
     default:
       return "given";
@@ -70,6 +71,7 @@ LoopAxis AxisOf(const Axis& axis, bool padded) {
     case Extent::kBatch:
       return {'B', axis.value};
     case Extent::kTokens:
+    case Extent::kNewKeys:
       return {'S', 1};
     case Extent::kKeys:
       return {padded ? 'M' : 'T', 1};

@@ -115,6 +115,21 @@ TEST(RowNames, AreTheBatchsWhereACacheIsCutToIt) {
   EXPECT_EQ(names("int64[1,X] ids, float[X,4] other", "other"), sym::SizeNames{});
 }
 
+// Without tokens, a past that an output keeps has the rows of the step; a table may have others.
+TEST(RowNames, AreThoseThatAPastIsCutToWithoutTokens) {
+  const auto names = [](const std::string& result) {
+    FormsOfText m(ModelText("(float[X,1,8] queries, float[Y,5,8] past) => (float[N,L,8] y)",
+                            "zero = Constant <value_ints = [0]> ()\n"
+                            "size = Shape <start = 0, end = 1> (queries)\n"
+                            "own = Slice (past, zero, size, zero)\n" +
+                                result));
+    m.Of("y");
+    return sym::RowNamesOf(m.forms());
+  };
+  EXPECT_EQ(names("y = Concat <axis = 1> (own, queries)"), (sym::SizeNames{{"Y", "X"}}));
+  EXPECT_EQ(names("y = Add (own, queries)"), sym::SizeNames{});
+}
+
 // A mask with a row for each query may have rows for more queries than a step has.
 TEST(RowNames, AreNotThoseOfTheTokens) {
   EXPECT_TRUE(RowNamesOf("(float[B,S,4] x, int64[S] places, int64[X,24] mask) => (bool[N,24] y)",

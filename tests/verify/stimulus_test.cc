@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -74,6 +75,33 @@ TEST(StimulusTest, TokensThatAModelComparesWithAreFed) {
     EXPECT_GT(std::count(ids.begin(), ids.end(), token), 0) << token;
   }
   EXPECT_GT(std::count_if(ids.begin(), ids.end(), [](int64_t id) { return id > 777; }), 300);
+}
+
+// A mask among the new tokens has no column for the past: a token sees itself and those before it,
+// whether it is told in bools, integers or numbers above 0.
+TEST(StimulusTest, AMaskAmongNewTokensLetsEachSeeItself) {
+  for (const std::string type : {"bool", "int64", "float"}) {
+    SCOPED_TRACE(type);
+    testing::FormsOfText text(testing::ModelText(
+        "(int64[B,S] ids, float[B,2,S,8] scores, " + type + "[S,S] tree) => (float[B,2,S,8] y)",
+        "zero = Constant <value = float {0}> ()\nlow = Constant <value = float {-1000}> ()\n"
+        "number = Cast <to = 1> (tree)\nsees = Greater (number, zero)\n"
+        "m = Where (sees, zero, low)\nmasked = Add (scores, m)\ny = Softmax (masked)"));
+    const auto stimulus = Stimulus::Create(text.graph(), text.graph(), Manifest(), 1);
+    ASSERT_TRUE(stimulus.ok()) << stimulus.status();
+    StepSpec step;
+    step.past = {5};
+    step.sequences = {0};
+    step.new_tokens = 3;
+    const auto fed = stimulus->Feed("tree", step, 16);
+    ASSERT_TRUE(fed.ok()) << fed.status();
+    ASSERT_EQ(fed->size(), 9);
+    for (int64_t token = 0; token < 3; ++token) {
+      for (int64_t key = 0; key < 3; ++key) {
+        EXPECT_EQ(exec::ElementAsDouble(fed->view(), 3 * token + key), key <= token ? 1 : 0);
+      }
+    }
+  }
 }
 
 }  // namespace

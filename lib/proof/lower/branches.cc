@@ -10,6 +10,7 @@
 #include "fmt/format.h"
 #include "ir/graph.h"
 #include "ir/subgraphs.h"
+#include "proof/lower/inline_branch.h"
 #include "sym/forms/forms.h"
 
 namespace kvlift {
@@ -20,10 +21,6 @@ using onnx::ModelProto;
 using onnx::NodeProto;
 using sym::Expr;
 using sym::Facts;
-
-bool IsIf(const NodeProto& node) {
-  return node.op_type() == "If" && (node.domain().empty() || node.domain() == "ai.onnx");
-}
 
 // Returns the part of a model that does not depend on any If. Its large constants become inputs.
 ModelProto InFrontOfBranches(const ModelProto& model) {
@@ -125,65 +122,16 @@ class Conditions {
   Sizes dims_;
 };
 
-using Names = absl::flat_hash_set<std::string>;
-
-// Returns the names of all values of the graph.
-Names NamesOf(const GraphProto& graph) {
-  Names names;
-  for (const auto& input : graph.input()) names.insert(input.name());
-  for (const auto& tensor : graph.initializer()) names.insert(tensor.name());
-  for (const NodeProto& node : graph.node()) {
-    names.insert(node.output().begin(), node.output().end());
-  }
-  return names;
-}
-
-// Returns a branch of the node with new names for values that would clash with names in `taken`. An
-// output that the node gives by the same name keeps it.
-GraphProto WithOwnNames(const NodeProto& node, GraphProto branch, const Names& taken) {
-  Names given;
+// Adds the branch to the graph, with the names that the node gives to its results.
+absl::Status TakeBranch(const NodeProto& node, bool taken, BranchInliner* inliner,
+                        GraphProto* graph) {
+  KV_ASSIGN_OR_RETURN(const std::vector<std::string> given,
+                      inliner->Inline(node, taken, BranchInliner::Outputs::kMayKeepNames, graph));
   for (int k = 0; k < node.output_size(); ++k) {
-    if (node.output(k) == branch.output(k).name()) given.insert(node.output(k));
-  }
-  absl::flat_hash_map<std::string, std::string> renamed;
-  const auto rename = [&](std::string* name) {
-    if (const auto it = renamed.find(*name); it != renamed.end()) *name = it->second;
-  };
-  const auto define = [&](std::string* name) {
-    if (name->empty() || given.contains(*name) || !taken.contains(*name)) return;
-    std::string own = *name + "/in the branch";
-    while (taken.contains(own)) own += '\'';
-    renamed[*name] = own;
-    *name = own;
-  };
-  for (auto& tensor : *branch.mutable_initializer()) define(tensor.mutable_name());
-  for (NodeProto& inner : *branch.mutable_node()) {
-    for (std::string& input : *inner.mutable_input()) rename(&input);
-    for (std::string& output : *inner.mutable_output()) define(&output);
-  }
-  for (auto& output : *branch.mutable_output()) rename(output.mutable_name());
-  return branch;
-}
-
-absl::Status Inline(const NodeProto& node, bool taken, Names* names, GraphProto* graph) {
-  const onnx::AttributeProto* attribute =
-      FindAttribute(node, taken ? "then_branch" : "else_branch");
-  if (attribute == nullptr || attribute->g().output_size() < node.output_size()) {
-    return absl::UnimplementedError("a branch is not as it must be");
-  }
-  const GraphProto branch = WithOwnNames(node, attribute->g(), *names);
-  for (const auto& tensor : branch.initializer()) *graph->add_initializer() = tensor;
-  for (const NodeProto& inner : branch.node()) {
-    if (HasBody(inner)) return absl::UnimplementedError("a branch has bodies of its own");
-    *graph->add_node() = inner;
-  }
-  names->merge(NamesOf(branch));
-  for (int k = 0; k < node.output_size(); ++k) {
-    const std::string& given = branch.output(k).name();
-    if (node.output(k).empty() || node.output(k) == given) continue;
+    if (node.output(k).empty() || node.output(k) == given[k]) continue;
     NodeProto* same = graph->add_node();
     same->set_op_type("Identity");
-    same->add_input(given);
+    same->add_input(given[k]);
     same->add_output(node.output(k));
   }
   return absl::OkStatus();
@@ -206,7 +154,7 @@ bool GivesConstants(const NodeProto& node) {
 // Returns true if nothing but GroupQueryAttention reads what the node gives, or what Identity nodes
 // give of it.
 bool IsReadByAttentionOnly(const GraphProto& graph, const NodeProto& node) {
-  Names given(node.output().begin(), node.output().end());
+  absl::flat_hash_set<std::string> given(node.output().begin(), node.output().end());
   for (const NodeProto& reader : graph.node()) {
     const bool reads = std::any_of(reader.input().begin(), reader.input().end(),
                                    [&](const std::string& i) { return given.contains(i); });
@@ -246,7 +194,7 @@ std::vector<std::string> KeptFlags(const ModelProto& model, const Manifest& rela
 absl::StatusOr<ModelProto> TakeBranches(const ModelProto& model, const Manifest& relation,
                                         const SourceCase& steps) {
   KV_ASSIGN_OR_RETURN(Conditions conditions, Conditions::Create(model, relation, steps));
-  Names names = NamesOf(model.graph());
+  BranchInliner inliner(model.graph());
   ModelProto result = model;
   GraphProto* graph = result.mutable_graph();
   graph->clear_node();
@@ -268,7 +216,7 @@ absl::StatusOr<ModelProto> TakeBranches(const ModelProto& model, const Manifest&
       return absl::UnimplementedError(
           fmt::format("which branch {} takes is not seen", node.output(0)));
     }
-    KV_RETURN_IF_ERROR(Inline(node, *taken, &names, graph));
+    KV_RETURN_IF_ERROR(TakeBranch(node, *taken, &inliner, graph));
   }
   return result;
 }

@@ -24,6 +24,7 @@
 #include "proof/prove/folding.h"
 #include "proof/prove/prover.h"
 #include "proof/prove/same_model.h"
+#include "proof/prove/select_branches.h"
 #include "proof/rows/slot_outputs.h"
 #include "proof/rows/windows.h"
 #include "sym/forms/forms.h"
@@ -163,6 +164,19 @@ absl::StatusOr<onnx::ModelProto> Normal(onnx::ModelProto model) {
   return std::move(rounded.model);
 }
 
+// `tokens_fit`: SourceCase::tokens_fit of all cases.
+Proof ProveWithoutBranches(onnx::ModelProto source, onnx::ModelProto result,
+                           const Manifest& relation, Obligations* obligations,
+                           bool tokens_fit = false) {
+  Align(&source, &result);
+  Proof proof;
+  for (SourceCase& steps : WindowCases(relation)) {
+    steps.tokens_fit = tokens_fit;
+    Append(ProveSteps(source, result, relation, steps, obligations), &proof);
+  }
+  return proof;
+}
+
 // `tokens_fit`: SourceCase::tokens_fit of all cases. Models with branches are not tried with it.
 Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
                const Manifest& manifest, Obligations* obligations, bool tokens_fit = false) {
@@ -194,12 +208,8 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
   ShareEqualNames(relation, &*source);
   DeclareFixedSizes(&*source, &*result);
   if (!HasBranches(*source)) {
-    Align(&*source, &*result);
-    for (SourceCase& steps : WindowCases(relation)) {
-      steps.tokens_fit = tokens_fit;
-      Append(ProveSteps(*source, *result, relation, steps, obligations), &proof);
-    }
-    return proof;
+    return ProveWithoutBranches(*std::move(source), *std::move(result), relation, obligations,
+                                tokens_fit);
   }
   if (tokens_fit) return proof;
   const std::vector<std::string> flags = KeptFlags(*source, relation);
@@ -226,6 +236,13 @@ Proof ProveAll(const onnx::ModelProto& before, const onnx::ModelProto& after,
       of_kept = std::move(own);
     }
     if (holds) break;
+  }
+  if (kept->facts.empty()) {
+    auto selected = SelectBranches(*std::move(source));
+    auto mine = SelectBranches(*std::move(result));
+    if (selected.ok() && mine.ok() && !HasBranches(*selected)) {
+      return ProveWithoutBranches(*std::move(selected), *std::move(mine), relation, obligations);
+    }
   }
   if (obligations != nullptr) *obligations = std::move(of_kept);
   return *std::move(kept);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "base/status.h"
 #include "ir/subgraphs.h"
@@ -72,14 +73,17 @@ absl::StatusOr<std::unique_ptr<DecoderPair>> DecoderPair::Create(onnx::ModelProt
   return pair;
 }
 
-std::vector<Growth> DecoderPair::Growths() {
+std::vector<Growth> DecoderPair::Growths(const std::optional<sym::DimSymbol>& zero_at_first) {
+  const std::vector<ValueId> only_later = OnlyLater();
   std::vector<Growth> growths;
-  for (ValueId past : OnlyLater()) {
+  for (ValueId past : Only(later_, {})) {
     for (ValueId present : later_) {
-      if (auto growth = GrowthOf(past, present)) {
-        growths.push_back(*growth);
-        break;
-      }
+      const auto growth = GrowthOf(past, present);
+      if (!growth) continue;
+      const bool counts = (zero_at_first && growth->length->dim() == *zero_at_first) ||
+                          absl::c_linear_search(only_later, past);
+      if (counts) growths.push_back(*growth);
+      break;
     }
   }
   return growths;

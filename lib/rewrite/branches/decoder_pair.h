@@ -51,8 +51,10 @@ class DecoderPair {
   std::vector<ValueId> OnlyLater() const { return Only(later_, first_); }
   std::vector<ValueId> OnlyFirst() const { return Only(first_, later_); }
 
-  // Returns the inputs of OnlyLater() that a present extends along one axis.
-  std::vector<Growth> Growths();
+  // Returns the inputs that a present of later calls extends along one axis: those of OnlyLater(),
+  // and those whose length is `zero_at_first`, the extent that is 0 in first calls, whether or not
+  // the first call reads them; nullopt if no extent tells the calls apart.
+  std::vector<Growth> Growths(const std::optional<sym::DimSymbol>& zero_at_first);
 
   // Pairs the inputs of OnlyLater() that do not grow with the outputs that only the first call
   // computes, each in their order. Empty if there are more outputs than inputs.

@@ -173,7 +173,7 @@ class Unmerger {
       std::swap(later_, first);
       KV_RETURN_IF_ERROR(Join(first));
     }
-    growths_ = pair_->Growths();
+    growths_ = pair_->Growths(decision_.by_input() ? std::nullopt : std::optional(decision_.dim));
     if (growths_.empty()) return Refuse("neither branch appends to a past", {});
     if (!decision_.by_input() &&
         std::none_of(growths_.begin(), growths_.end(),

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "ir/operators/operator_traits.h"
+#include "ir/subgraphs.h"
 #include "ir/types.h"
 #include "rewrite/plan/cross_token_finder.h"
 
@@ -73,7 +74,7 @@ NodeId CrossTokenFinder::FindReorderedSequences() {
 NodeId CrossTokenFinder::FindBatchReduction() {
   for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
     if (!replaced_.contains(n) && CombinesSequences(n)) return n;
-    if (Computes(n) && ReadsBatch(n)) return n;
+    if ((Computes(n) || HasBody(graph_.node(n))) && ReadsBatch(n)) return n;
   }
   for (ValueId output : graph_.graph_outputs()) {
     if (graph_.producer(output) != kNoNode && DependsOnBatch(output)) {
@@ -233,11 +234,16 @@ bool CrossTokenFinder::CountsTokens(NodeId n) {
   return DataOn(v, AllAxes(rank), [&](Expr extent) { return HoldsTokens(extent); });
 }
 
-// Returns true for an If whose condition depends on the number of new tokens.
+// Returns true for an If whose condition depends on the number of new tokens, perhaps with those of
+// the past.
 bool CrossTokenFinder::ChoosesByTokens(NodeId n) {
   if (!several_tokens_ || !graph_.Is(n, "If")) return false;
   const sym::Form condition = forms_.Of(graph_.inputs(n)[0]);
-  return condition.known_rank && HoldsTokens(condition.element);
+  if (!condition.known_rank) return false;
+  const std::vector<sym::DimSymbol> dims = sym::DimsOf(condition.element);
+  return std::any_of(dims.begin(), dims.end(), [&](const sym::DimSymbol& dim) {
+    return tokens_.contains(dim) && !sequences_.contains(dim);
+  });
 }
 
 // Returns the first node that gives each token a result that depends on a token which is counted

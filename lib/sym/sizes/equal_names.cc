@@ -131,26 +131,40 @@ std::optional<std::pair<Expr, Expr>> RowsOfLookup(Forms& forms, NodeId n) {
 }
 
 // Returns true if an input of real numbers with three axes or more, such as a cache, declares this
-// name for its first axis.
-bool IsOfCaches(const Graph& graph, const std::string& name) {
+// name for its first axis, and `is` is true for it.
+template <typename Is>
+bool IsOfCaches(const Graph& graph, const std::string& name, const Is& is) {
   const auto inputs = graph.graph_inputs();
   return std::any_of(inputs.begin(), inputs.end(), [&](ValueId input) {
     const auto& shape = graph.type(input).shape;
     return shape && shape->size() >= 3 && shape->front().param == name &&
-           IsFloatType(graph.type(input).elem_type);
+           IsFloatType(graph.type(input).elem_type) && is(input);
   });
 }
 
-// Returns true if an input of integers declares this name for its first axis and holds indices of a
-// stored table, as token ids are of an embedding. Integers that are computed from it count as it.
-bool IsOfTokens(Forms& forms, const std::string& name) {
+// Returns true if an output of as many axes holds elements of the input, as presents do of a past.
+bool IsKept(Forms& forms, ValueId input) {
+  const Graph& graph = forms.graph();
+  const auto outputs = graph.graph_outputs();
+  return std::any_of(outputs.begin(), outputs.end(), [&](ValueId output) {
+    if (graph.producer(output) == kNoNode) return false;
+    const Form form = forms.Of(output);
+    if (!form.known_rank || form.shape.size() != graph.type(input).shape->size()) return false;
+    const std::vector<Expr> loads = LoadsOf(form.element);
+    return std::any_of(loads.begin(), loads.end(),
+                       [&](Expr load) { return load->source() == input; });
+  });
+}
+
+// Returns true if an input of integers for which `is` is true holds indices of a stored table, as
+// token ids are of an embedding. Integers that are computed from it count as it.
+template <typename Is>
+bool ReadsTokens(Forms& forms, const Is& is) {
   constexpr size_t kMost = 32;
   const Graph& graph = forms.graph();
   std::vector<ValueId> open;
   for (const ValueId input : graph.graph_inputs()) {
-    const auto& shape = graph.type(input).shape;
-    const bool first = shape && !shape->empty() && shape->front().param == name;
-    if (first && IsIntegerType(graph.type(input).elem_type)) open.push_back(input);
+    if (IsIntegerType(graph.type(input).elem_type) && is(input)) open.push_back(input);
   }
   for (size_t k = 0; k < std::min(open.size(), kMost); ++k) {
     for (const Use& use : graph.uses(open[k])) {
@@ -165,31 +179,50 @@ bool IsOfTokens(Forms& forms, const std::string& name) {
   return false;
 }
 
-// Returns two batches that may differ only where caches have room for more than the sequences of a
-// step: a broadcast of new rows and a cache takes them as equal, although one sequence would be
-// written to all, or a Slice cuts one to the other. Returns nullopt if `assumption` is neither.
-std::optional<std::pair<std::string, std::string>> BatchesOf(const FormAssumption& assumption) {
-  if (assumption.reason == AssumptionReason::kBroadcast) {
-    return ComparedSizes(assumption.predicate, Kind::kEq);
-  }
-  if (assumption.reason != AssumptionReason::kInside) return std::nullopt;
-  return ComparedSizes(assumption.predicate, Kind::kLe);
+// Returns true if such an input declares this name for its first axis.
+bool IsOfTokens(Forms& forms, const std::string& name) {
+  return ReadsTokens(forms, [&](ValueId input) {
+    const auto& shape = forms.graph().type(input).shape;
+    return shape && !shape->empty() && shape->front().param == name;
+  });
 }
 
-// Adds the names of batches of caches that hold exactly the sequences of the step.
+// The names of two batches that may differ only where caches have room for more than the sequences
+// of a step.
+struct Batches {
+  std::string a, b;
+  bool cut = false;  // a Slice cuts b to a
+};
+
+// Returns the batches that an assumption is about: a broadcast of new rows and a cache takes them
+// as equal, although one sequence would be written to all, or a Slice cuts one to the other.
+// Returns nullopt if it is about anything else.
+std::optional<Batches> BatchesOf(const FormAssumption& assumption) {
+  const bool cut = assumption.reason == AssumptionReason::kInside;
+  if (!cut && assumption.reason != AssumptionReason::kBroadcast) return std::nullopt;
+  auto sizes = ComparedSizes(assumption.predicate, cut ? Kind::kLe : Kind::kEq);
+  if (!sizes) return std::nullopt;
+  return Batches{std::move(sizes->first), std::move(sizes->second), cut};
+}
+
+// Adds the names of batches of caches that hold exactly the sequences of the step. The batch of the
+// step is that of the tokens. Where the model reads no tokens, it is what a Slice cuts pasts to.
 void AddBatches(Forms& forms, const absl::flat_hash_map<std::string, int>& places,
                 SizeNames* names) {
   const Graph& graph = forms.graph();
   const auto live = LiveNodes(graph);
+  const bool any_tokens = ReadsTokens(forms, [](ValueId) { return true; });
   for (const FormAssumption& assumption : forms.assumptions()) {
     if (!live.contains(assumption.node)) continue;
-    const auto sizes = BatchesOf(assumption);
-    if (!sizes) continue;
-    auto [a, b] = *sizes;
+    const auto batches = BatchesOf(assumption);
+    if (!batches) continue;
+    auto [a, b, cut] = *batches;
     if (!IsOfFirstAxes(graph, a) || !IsOfFirstAxes(graph, b)) continue;
-    if (!IsOfTokens(forms, a)) std::swap(a, b);
+    if (!IsOfTokens(forms, a) && IsOfTokens(forms, b)) std::swap(a, b);
     // Where tokens name the batch of the caches, others that are looked up may be rows for all.
-    if (!IsOfCaches(graph, b) || !IsOfTokens(forms, a) || IsOfTokens(forms, b)) continue;
+    if (any_tokens ? !IsOfTokens(forms, a) || IsOfTokens(forms, b) : !cut) continue;
+    const auto counts = [&](ValueId input) { return any_tokens || IsKept(forms, input); };
+    if (!IsOfCaches(graph, b, counts)) continue;
     if (places.contains(a) && places.contains(b)) names->try_emplace(b, a);
   }
 }

@@ -28,9 +28,11 @@ SizeNames EqualNamesOf(const Forms& forms);
 // Finds inputs [X, Y] of which the model reads one row for each of B sequences, where B is a size
 // that inputs declare, and returns the new name B for X. Either a Reshape makes them [B, X * Y div
 // B], which X = B makes [B, Y], or a Gather or GatherND reads the rows 0 to B - 1 of a mask, of
-// which there may be more, and B is the size of first axes only. The caller has to state the
-// assumption X = B, which the model does not need. A name X that inputs declare for any other axis
-// stays. Computes the forms of the results of such nodes.
+// which there may be more, and B is the size of first axes only. A name X that inputs declare for
+// any other axis stays. Finds caches [X, ...] as well that may have room for more than the B
+// sequences of a step: a Slice cuts them to B, or a broadcast takes X and B as equal. The caller has
+// to state the assumption X = B, which the model does not need. Computes the forms of the results of
+// such nodes.
 SizeNames RowNamesOf(Forms& forms);
 
 }  // namespace kvlift::sym

@@ -19,8 +19,9 @@
 
 namespace kvlift {
 
-// The length of an axis: constant, B sequences, S new tokens, T = P+S keys, M slots, P past tokens.
-enum class Extent { kStatic, kBatch, kTokens, kKeys, kSlots, kPast };
+// The length of an axis: constant, B sequences, S new tokens, T = P+S keys, the S keys of the new
+// tokens, M slots, P past tokens.
+enum class Extent { kStatic, kBatch, kTokens, kKeys, kNewKeys, kSlots, kPast };
 
 // The first free length (Axis::free_length) of a step that gives no other.
 inline constexpr int64_t kFreeLength = 7;

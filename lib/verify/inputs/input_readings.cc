@@ -16,6 +16,10 @@ namespace {
 
 constexpr size_t kMaxReadings = 16;
 
+bool EndsWithTwoOf(const std::vector<Axis>& axes, Extent extent) {
+  return axes.size() > 1 && axes.back().extent == extent && axes[axes.size() - 2].extent == extent;
+}
+
 }  // namespace
 
 std::vector<Axis> InputReader::AxisOptions(const std::string& name, const Dims& dims, size_t k,
@@ -143,7 +147,12 @@ void InputReader::AddReadings(const std::string& name, const Dims& dims, bool wh
   for (auto& axes : shapes) {
     Reading reading;
     reading.axes = std::move(axes);
-    AddMeanings(name, whole, reading, input);
+    if (uses_.IsMask(name) && EndsWithTwoOf(reading.axes, Extent::kTokens)) {
+      Reading among_new = reading;  // such as which tokens of a draft tree a token sees
+      among_new.axes.back().extent = Extent::kNewKeys;
+      AddMeanings(name, whole, std::move(among_new), input);
+    }
+    AddMeanings(name, whole, std::move(reading), input);
   }
   if (input->readings.size() > kMaxReadings) input->readings.resize(kMaxReadings);
 }
@@ -165,7 +174,8 @@ void InputReader::AddMeanings(const std::string& name, bool whole, Reading readi
   };
   const bool truth = input->type == TensorProto::BOOL;
   if (const auto all = all_.find(name); all != all_.end()) return add(all->second);
-  if (reading.Has(Extent::kKeys) || reading.Has(Extent::kSlots)) {
+  if (reading.Has(Extent::kKeys) || reading.Has(Extent::kNewKeys) ||
+      reading.Has(Extent::kSlots)) {
     if (!whole && !uses_.IsTruth(name)) add(Meaning::kMask, Spelling::kAdded);
     add(Meaning::kMask, Spelling::kOne);
     if (truth || !growing_) add(Meaning::kMask, Spelling::kZero);

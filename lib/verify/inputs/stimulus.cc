@@ -310,6 +310,7 @@ exec::Shape Stimulus::ShapeOf(const std::string& name, const StepSpec& step, int
         shape.push_back(step.batch() * axis.value);
         break;
       case Extent::kTokens:
+      case Extent::kNewKeys:
         shape.push_back(step.new_tokens);
         break;
       case Extent::kKeys:
@@ -376,6 +377,7 @@ absl::StatusOr<exec::Tensor> Stimulus::Feed(const std::string& name, const StepS
           token = at;
           break;
         case Extent::kKeys:
+        case Extent::kNewKeys:
         case Extent::kSlots:
           key = at;
           break;
@@ -388,9 +390,13 @@ absl::StatusOr<exec::Tensor> Stimulus::Feed(const std::string& name, const StepS
     if (input.reading().Has(Extent::kSlots)) key = TokenInSlot(step, b, key, capacity);
     const bool behind =
         fill && input.reading().Has(Extent::kKeys) && key >= step.past[b] + step.real_of(b);
-    double value = behind ? static_cast<double>(*fill) : Value(input, step, b, token, key, rest);
+    const bool among_new = input.reading().Has(Extent::kNewKeys);
+    const auto value_of = [&](int64_t sequence) {
+      return Value(input, step, sequence, token, among_new ? step.past[sequence] + key : key, rest);
+    };
+    double value = behind ? static_cast<double>(*fill) : value_of(b);
     for (int64_t other = 1; shared && !numbers && other < step.batch(); ++other) {
-      const double of_other = Value(input, step, other, token, key, rest);
+      const double of_other = value_of(other);
       if (value != of_other && !input.of_longest) return one_for_all();
       value = std::max(value, of_other);
     }
