@@ -63,6 +63,35 @@ TEST(FormsBroadcast, AMaskThatIsAsLongAsThereAreKeysIsNotAsLongAsTheStep) {
   EXPECT_EQ(m.Shape("y"), kUnknown);
 }
 
+// A mask of the samples of a sound, of which an encoder makes one row each.
+TEST(FormsBroadcast, EveryFourthElementOfAMaskIsAsLongAsThereAreKeys) {
+  FormsOfText m(Rows(", int64[B,A] mask",
+                     "four = Constant <value_ints = [4]> ()\n"
+                     "to = Constant <value_ints = [9223372036854775807]> ()\n"
+                     "fourth = Slice (mask, from, to, axis_1, four)\n"
+                     "end = Unsqueeze (length, axis_0)\n"
+                     "cut = Slice (fourth, from, end, axis_1)\n"
+                     "real = Cast <to = 1> (cut)\ny = Add (all, real)"));
+  EXPECT_EQ(m.Shape("y"), "[B, P + S]");
+  EXPECT_NE(m.Assumed().find("A"), std::string::npos);
+}
+
+// The last row is one, or none where there are no rows: then nothing would be computed at all.
+TEST(FormsBroadcast, TheLastRowIsThere) {
+  const std::string last =
+      "last = Constant <value_ints = [-1]> ()\n"
+      "to = Constant <value_ints = [9223372036854775807]> ()\n"
+      "row = Slice (past, last, to, axis_1)\n";
+  FormsOfText m(Rows(", float[B,1] gate", last + "y = Mul (row, gate)"));
+  EXPECT_EQ(m.Shape("y"), "[B, 1]");
+  EXPECT_NE(m.Assumed().find("0 < P"), std::string::npos) << m.Assumed();
+  // A constant broadcasts to no rows as well, as in the past of a first step.
+  FormsOfText constant(Rows("", last + "two = Constant <value = float[1,1] {2.0}> ()\n"
+                                       "y = Mul (row, two)"));
+  EXPECT_EQ(constant.Shape("y"), constant.Shape("row"));
+  EXPECT_EQ(constant.Assumed(), "");
+}
+
 TEST(FormsBroadcast, ANumberOfAHostIsNoConstant) {
   FormsOfText m(Rows(", int64[1] end, float[B,4] four",
                      "part = Slice (four, from, end, axis_1)\n"

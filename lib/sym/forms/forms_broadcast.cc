@@ -95,13 +95,15 @@ std::optional<DimSymbol> FreeAxis(Expr size, Expr other) {
 
 // Returns the length of an axis, declared by a mask or another integer input, with which the two
 // extents are equal for all other sizes: `other`, the divisor of a quotient in `own` or a symbol in
-// it, or what a sum lacks to be `other`. Returns nullopt if no such length makes them equal.
+// it, their product with `other`, or what a sum lacks to be `other`. Returns nullopt if no such
+// length makes them equal.
 std::optional<std::pair<DimSymbol, Expr>> MadeEqualByHost(Engine& engine, Expr own, Expr other) {
   Pool& pool = engine.pool();
   std::vector<Expr> lengths = {other};
   for (Expr division : DivisionsOf(own)) {
     const Expr divisor = division->args()[1];
     lengths.push_back(divisor);
+    lengths.push_back(pool.Mul(divisor, other));
     for (const DimSymbol& factor : DimsOf(divisor)) lengths.push_back(pool.Dim(factor));
   }
   for (const DimSymbol& dim : DimsOf(own)) {
@@ -248,16 +250,67 @@ bool OpContext::IsThisOrOne(Expr x, Expr y) {
          (x == pool().Max(one, y, Facts{}) || x == pool().Max(y, one, Facts{}));
 }
 
+Expr OpContext::CountOfLast(Expr x) {
+  const Expr one = pool().Integer(1);
+  std::vector<Expr> parts = {x}, counts;  // counts: what y may be
+  if (x->kind() == Kind::kSelect) {
+    parts.insert(parts.end(), x->args().begin() + 1, x->args().end());
+    counts.assign(parts.begin() + 1, parts.end());
+  }
+  // The last row of L, x[-1:], has L - max(L - 1, 0) elements.
+  for (Expr part : parts) {
+    for (const Term& term : part->terms()) {
+      if (term.atoms.size() != 1 || term.atoms[0]->kind() != Kind::kSelect) continue;
+      const Expr select = pool().Mul(pool().Integer(term.coefficient), term.atoms[0]);
+      counts.push_back(pool().Sub(part, select));
+    }
+  }
+  for (Expr y : counts) {
+    if (y->kind() == Kind::kInteger) continue;
+    // A length below 0, which the shape of a result cannot have, counts as 0.
+    for (Expr length : {y, pool().Max(y, pool().Integer(0), Facts{})}) {
+      if (IsZeroInAllCases(pool(), pool().Sub(x, pool().Min(one, length, Facts{})))) return y;
+    }
+  }
+  return nullptr;
+}
+
+void OpContext::TakeAsNotEmpty(absl::Span<const Shape* const> shapes) {
+  const auto inputs = engine_.graph().inputs(node_);
+  const auto is_constant = [&](const Shape* shape) {
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      if (inputs[k] == kNoValue || &in(static_cast<int>(k)).form.shape != shape) continue;
+      return engine_.graph().constant(inputs[k]) != nullptr;
+    }
+    return true;
+  };
+  const Expr one = pool().Integer(1);
+  for (const Shape* shape : shapes) {
+    for (size_t k = 1; k <= shape->size(); ++k) {
+      const Expr extent = engine_.clipped().Simplified((*shape)[shape->size() - k]);
+      const Expr count = CountOfLast(extent);
+      if (count == nullptr) continue;
+      const bool meets_one = absl::c_any_of(shapes, [&](const Shape* other) {
+        return k <= other->size() && (*other)[other->size() - k] == one && !is_constant(other);
+      });
+      if (!meets_one) continue;
+      AssumeNonNegative(AssumptionReason::kNotEmpty, pool().Sub(count, one), Facts{}, "broadcast");
+      ones_.push_back(extent);
+    }
+  }
+}
+
 std::optional<Shape> OpContext::Broadcast(absl::Span<const Shape* const> shapes) {
   size_t rank = 0;
   for (const Shape* shape : shapes) rank = std::max(rank, shape->size());
   TakeBounds(shapes);
+  TakeAsNotEmpty(shapes);
   Shape result(rank, pool().Integer(1));
   for (size_t axis = 0; axis < rank; ++axis) {
     for (const Shape* shape : shapes) {
       if (axis + shape->size() < rank) continue;
       const Expr dim = engine_.clipped().Simplified((*shape)[axis + shape->size() - rank]);
-      if (dim->is_integer(1)) continue;
+      if (dim->is_integer(1) || absl::c_linear_search(ones_, dim)) continue;
       if (result[axis]->is_integer(1)) {
         result[axis] = dim;
         continue;

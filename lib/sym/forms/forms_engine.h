@@ -249,12 +249,18 @@ class OpContext {
  private:
   // Returns true if x is max(1, y): y, or 1 where y is 0. A broadcast of x and y has the extent y.
   bool IsThisOrOne(Expr x, Expr y);
+  // Returns y if x is min(1, y), which is 1, or 0 where y is 0; else null.
+  Expr CountOfLast(Expr x);
+  // Assumes that axes of at most one element, such as that of the last row of another axis, are not
+  // empty where an operand that is computed has one element. All results would be empty otherwise.
+  void TakeAsNotEmpty(absl::Span<const Shape* const> shapes);
   // Assumes the bounds without which the shapes do not broadcast
   // (ClippedExtents::BoundOfBroadcast).
   void TakeBounds(absl::Span<const Shape* const> shapes);
 
   Engine& engine_;
   NodeId node_;
+  std::vector<Expr> ones_;  // extents that TakeAsNotEmpty() takes to be 1
 };
 
 using OpFn = void (*)(OpContext&);
