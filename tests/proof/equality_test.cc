@@ -57,5 +57,17 @@ TEST_F(EqualityTest, AnIndexWithSeveralValuesLeftIsNoneOfThem) {
   EXPECT_FALSE(Equal(clamped, Sees(Column())));
 }
 
+// A window of 5 rows that fills has P <= 5 rows: where a mask asks for 5 <= P, there are 5.
+TEST_F(EqualityTest, ASizeWithOneNumberLeftIsThatNumber) {
+  const Expr reads = pool().And(pool().Le(Number(5), Past(), Facts{}), Sees(Column()));
+  const Expr fills = pool().And(pool().Le(Past(), Number(4), Facts{}), Sees(pool().Index(1)));
+  EXPECT_FALSE(Equal(pool().Or(reads, fills), Sees(pool().Index(1))));
+  Equality equality(m_.forms());
+  const Expr most = pool().Le(Past(), Number(5), Facts{});
+  EXPECT_TRUE(equality.Equal(pool().Or(reads, fills), Sees(pool().Index(1)), most, Facts{}));
+  const Expr more = pool().Le(Past(), Number(6), Facts{});
+  EXPECT_FALSE(equality.Equal(pool().Or(reads, fills), Sees(pool().Index(1)), more, Facts{}));
+}
+
 }  // namespace
 }  // namespace kvlift

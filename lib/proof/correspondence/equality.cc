@@ -1,6 +1,7 @@
 #include "proof/correspondence/equality.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "absl/algorithm/container.h"
 
@@ -285,12 +286,34 @@ Expr Equality::Settled(Expr e, const Facts& facts) {
   return s.atoms.empty() ? e : pool_.Substitute(e, s, facts);
 }
 
+// Opposite bounds, such as 7 <= P and P <= 7, leave one number.
+sym::Pool::Substitution Equality::BoundSizes(absl::Span<const Expr> parts) {
+  sym::Pool::Substitution sizes;
+  for (Expr part : parts) {
+    if (part->kind() != Kind::kLe || part->has_index()) continue;
+    const Expr zero = part->args()[0];
+    const Expr opposite = pool_.Le(pool_.Neg(zero), pool_.Integer(0), Facts{});
+    const bool bound = opposite->is_integer(1) || absl::c_linear_search(parts, opposite);
+    if (!bound || !sym::LoadsOf(zero).empty()) continue;
+    for (const sym::DimSymbol& dim : sym::DimsOf(zero)) {
+      const auto linear = sym::LinearIn(pool_, zero, pool_.Dim(dim));
+      if (!linear || std::abs(linear->coefficient) != 1) continue;
+      const Expr size = pool_.Mul(linear->rest, pool_.Integer(-linear->coefficient));
+      if (size->kind() == Kind::kInteger) sizes.dims[dim] = size;
+    }
+  }
+  return sizes;
+}
+
 Expr Equality::Under(Expr e, Expr known, const Facts& facts) {
   const std::vector<Expr> parts = sym::ConjunctsOf(known);
   bool bounds_index = false;
   for (Expr part : parts) {
     e = pool_.Assume(e, part, true, facts);
     bounds_index = bounds_index || (part->kind() == Kind::kLe && part->has_index());
+  }
+  if (const auto sizes = BoundSizes(parts); !sizes.dims.empty()) {
+    e = pool_.Substitute(e, sizes, facts);
   }
   if (!bounds_index) return e;
   // An index whose bounds leave one value has that value.

@@ -78,6 +78,8 @@ class Equality {
   sym::Expr Settled(sym::Expr e, const sym::Facts& facts);
   // Simplifies e with every conjunct of `known` taken as true.
   sym::Expr Under(sym::Expr e, sym::Expr known, const sym::Facts& facts);
+  // Returns the sizes that a conjunction of these parts allows one number only.
+  sym::Pool::Substitution BoundSizes(absl::Span<const sym::Expr> parts);
   // Replaces floor divisions whose quotient is a known number.
   sym::Expr Divided(sym::Expr e, sym::Expr known, const sym::Facts& facts);
   // The smallest value of each index that `known` allows, as far as a conjunct says so; 0
