@@ -440,6 +440,17 @@ TEST(OracleFused, MatMulNBits) {
   }
 }
 
+TEST(OracleFused, MatMulBnb4) {
+  for (const int type : {0, 1}) {
+    const std::string model = fmt::format(
+        "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1]> g (float[B,S,40] x, "
+        "uint8[120] w, float[15] s) => (float[B,S,6] y) {{ y = com.microsoft.MatMulBnb4 <K = 40, N "
+        "= 6, block_size = 16, quant_type = {}, transB = 1> (x, w, s) }}",
+        type);
+    ExpectWithin(model, {{"x", {2, 3, 40}}, {"w", {120}, 256, TensorProto::UINT8}, {"s", {15}}}, 6);
+  }
+}
+
 // Codes with their scales and zero points.
 TEST(OracleFused, QuantizedOperators) {
   const char* head =

@@ -127,6 +127,7 @@ class Fuser {
                                             "Gemm",
                                             "GroupQueryAttention",
                                             "MatMul",
+                                            "MatMulBnb4",
                                             "MatMulNBits",
                                             "MultiHeadAttention",
                                             "Reshape",

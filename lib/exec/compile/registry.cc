@@ -14,14 +14,24 @@ namespace {
 auto Key(const OpDef& def) { return std::tie(def.domain, def.op_type, def.since_version); }
 
 std::vector<OpDef> Collect() {
-  constexpr absl::Span<const OpDef> (*kTables[])() = {
-      ActivationOps,    AttentionOps, BitwiseOps,    CastOps,          ChannelNormOps,
-      ContribMatMulOps, ControlOps,   ConvOps,       ElementwiseOps,   EmbedOps,
-      FusedOps,         GatherOps,    GroupQueryOps, IntegerMatMulOps, KeyValueCacheOps,
-      LogicOps,         MatMulOps,    MovementOps,   MultiHeadOps,     NBitsOps,
-      NormOps,          PadOps,       QLinearOps,    QuantizeOps,      QuantizedAttentionOps,
-      ReduceOps,        RotaryOps,    RowsOps,       ScatterOps,       SearchOps,
-      ShapeOps,         SoftmaxOps,   StateOps,      TensorScatterOps};
+  constexpr absl::Span<const OpDef> (*kTables[])() = {ActivationOps,    AttentionOps,
+                                                      BitwiseOps,       CastOps,
+                                                      ChannelNormOps,   ContribMatMulOps,
+                                                      ControlOps,       ConvOps,
+                                                      ElementwiseOps,   EmbedOps,
+                                                      FusedOps,         GatherOps,
+                                                      GroupQueryOps,    IntegerMatMulOps,
+                                                      KeyValueCacheOps, LogicOps,
+                                                      MatMulOps,        MovementOps,
+                                                      MultiHeadOps,     NBitsOps,
+                                                      Bnb4Ops,          NormOps,
+                                                      PadOps,           QLinearOps,
+                                                      QuantizeOps,      QuantizedAttentionOps,
+                                                      ReduceOps,        RotaryOps,
+                                                      RowsOps,          ScatterOps,
+                                                      SearchOps,        ShapeOps,
+                                                      SoftmaxOps,       StateOps,
+                                                      TensorScatterOps};
   std::vector<OpDef> all;
   for (const auto table : kTables) {
     const absl::Span<const OpDef> ops = table();

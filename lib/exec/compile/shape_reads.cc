@@ -32,7 +32,7 @@ const Names& OfShapesOnly() {
             "InstanceNormalization IsInf IsNaN LayerNormalization LeakyRelu Less LessOrEqual "
             "LinearAttention LinearAttentionGate Log LogSoftmax LpNormalization "
             "MRotaryEmbedding MatMul MatMulInteger "
-            "MatMulIntegerToFloat MatMulNBits Max Mean Min Mish Mod Mul Neg "
+            "MatMulBnb4 MatMulIntegerToFloat MatMulNBits Max Mean Min Mish Mod Mul Neg "
             "Not Or PRelu Pointwise Pow Product QGemm QLinearAdd QLinearConcat QLinearLeakyRelu "
             "QLinearMatMul QLinearMul QLinearSigmoid QLinearSoftmax QLinearWhere QuantizeLinear "
             "QuantizedAttention "

@@ -163,7 +163,8 @@ void Interpreter::FindProducts() {
                          [](const Use& use) { return use.kind == Use::Kind::kGraphOutput; });
     });
     if (is_last) last_.insert(&g.node(n));
-    const bool packed = g.node(n).op_type() == "MatMulNBits";
+    const std::string& op = g.node(n).op_type();
+    const bool packed = op == "MatMulNBits" || op == "MatMulBnb4";
     if (!packed && !g.Is(n, "MatMul") && !g.Is(n, "Gemm")) continue;
     if (FindFunction(g.model(), g.node(n)) != nullptr) continue;
     const auto weights = initializers_.find(g.node(n).input(1));

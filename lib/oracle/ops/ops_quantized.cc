@@ -165,13 +165,64 @@ absl::Status UnpackBits(OpContext& c, int64_t k_size, int64_t n_size, Value* wei
   return absl::OkStatus();
 }
 
-absl::Status MatMulNBits(OpContext& c) {
+// Dequantises the weights [K, N] of MatMulBnb4: a number of a table times the scale of the block. A
+// byte holds two codes, the first in the higher bits; codes and blocks run on over the K weights of
+// one column to those of the next.
+absl::Status UnpackBnb4(OpContext& c, int64_t k_size, int64_t n_size, Value* weights) {
+  static constexpr double kFp4[] = {0,   5.208333333e-03, 0.66666667, 1, 0.33333333,
+                                    0.5, 0.16666667,      0.25};
+  static constexpr double kNf4[] = {
+      -1.0,
+      -0.6961928009986877,
+      -0.5250730514526367,
+      -0.39491748809814453,
+      -0.28444138169288635,
+      -0.18477343022823334,
+      -0.09105003625154495,
+      0.0,
+      0.07958029955625534,
+      0.16093020141124725,
+      0.24611230194568634,
+      0.33791524171829224,
+      0.44070982933044434,
+      0.5626170039176941,
+      0.7229568362236023,
+      1.0,
+  };
+  const int64_t type = c.Int("quant_type", -1), block = c.Int("block_size", 0);
+  const int64_t all = k_size * n_size;
+  if ((type != 0 && type != 1) || c.Int("transB", 1) != 1 || block <= 0) {
+    return NoMeaning(c, "this form");
+  }
+  if (c.in[1].size() != (all + 1) / 2 || c.in[2].size() != (all + block - 1) / block) {
+    return Wrong(c, "weights");
+  }
+  KV_RETURN_IF_ERROR(c.Spend(4 * all));
+  Reals out(all);
+  for (int64_t at = 0; at < all; ++at) {
+    const int64_t byte = c.in[1].integers()[at / 2];
+    const int64_t code = at % 2 == 0 ? byte / 16 : byte % 16;
+    const double fp4 = code < 8 ? kFp4[code] : -kFp4[code - 8];
+    // Both tables are stored as float32.
+    const auto number = static_cast<double>(static_cast<float>(type == 0 ? fp4 : kNf4[code]));
+    const Number scale = c.in[2].reals().At(at / block);
+    out.Set(at % k_size * n_size + at / k_size,
+            Approximated(Times({number, 0, 0}, scale), TensorProto::FLOAT, 1));
+  }
+  *weights = Value::FromReals(TensorProto::FLOAT, {k_size, n_size}, std::move(out));
+  return absl::OkStatus();
+}
+
+// Computes the product with weights that `unpack` dequantises, plus the bias in input 5 if the
+// operator has one.
+using Unpack = absl::Status (*)(OpContext& c, int64_t k_size, int64_t n_size, Value* weights);
+
+absl::Status ProductOfUnpacked(OpContext& c, Unpack unpack) {
   const Value& a = c.in[0];
   const int64_t k = c.Int("K", 0), n = c.Int("N", 0);
-  if (c.has(4) || c.Int("weight_prepacked", 0) != 0) return NoMeaning(c, "groups of its own");
   if (k <= 0 || n <= 0 || a.rank() < 1 || a.dims().back() != k) return Wrong(c, "shape");
   Value weights, y;
-  KV_RETURN_IF_ERROR(UnpackBits(c, k, n, &weights));
+  KV_RETURN_IF_ERROR(unpack(c, k, n, &weights));
   Dims dims = a.dims();
   KV_RETURN_IF_ERROR(MatrixProduct(c, a.WithDims({a.size() / k, k}), weights, 1, &y));
   dims.back() = n;
@@ -188,6 +239,13 @@ absl::Status MatMulNBits(OpContext& c) {
   (*c.out)[0] = Value::FromReals(a.type(), std::move(dims), std::move(out));
   return absl::OkStatus();
 }
+
+absl::Status MatMulNBits(OpContext& c) {
+  if (c.has(4) || c.Int("weight_prepacked", 0) != 0) return NoMeaning(c, "groups of its own");
+  return ProductOfUnpacked(c, UnpackBits);
+}
+
+absl::Status MatMulBnb4(OpContext& c) { return ProductOfUnpacked(c, UnpackBnb4); }
 
 // GatherBlockQuantized: (q - zero point) * scale of the rows that the indices name. Each block of
 // `block_size` numbers along quantize_axis has a scale. Bytes hold 8 / bits numbers of the last
@@ -241,6 +299,7 @@ absl::Status GatherBlockQuantized(OpContext& c) {
 
 constexpr OpEntry kQuantizedOps[] = {
     {"com.microsoft", "GatherBlockQuantized", GatherBlockQuantized},
+    {"com.microsoft", "MatMulBnb4", MatMulBnb4},
     {"com.microsoft", "MatMulNBits", MatMulNBits},
     {"", "DequantizeLinear", Dequantize},
     {"", "QuantizeLinear", Quantize},

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "ir/types.h"
@@ -244,10 +245,53 @@ std::optional<std::string> WhySequencesMix(const Analysis& a) {
                      a.graph->NodeName(n));
 }
 
+// Returns true if a number in e, outside of indices of elements, depends on P + S: a bound or a
+// divisor in a mask that real tokens see change with the padding tokens behind them. A look-up may
+// ask whether a place, such as P + i, is less than S.
+bool CountsTotal(Expr e, Expr past, Expr tokens) {
+  if (e->kind() == sym::Kind::kLoad) return false;
+  if (e->kind() == sym::Kind::kSum) {
+    const auto times = [&](Expr part) -> int64_t {
+      for (const sym::Term& term : e->terms()) {
+        if (term.atoms.size() == 1 && term.atoms[0] == part) return term.coefficient;
+      }
+      return 0;
+    };
+    if (times(past) != 0 && times(past) == times(tokens)) return true;
+  }
+  const auto counts = [&](Expr part) { return CountsTotal(part, past, tokens); };
+  return absl::c_any_of(e->args(), counts) || absl::c_any_of(e->terms(), [&](const auto& term) {
+           return absl::c_any_of(term.atoms, counts);
+         });
+}
+
+// Returns an attention over growing caches whose mask shows real tokens other keys where padding
+// tokens stand behind them, such as a window that ends at the last new token for every query.
+// Returns kNoNode if there is none, and if steps have one token or one sequence.
+NodeId AttentionMaskedByCount(const Analysis& a) {
+  for (const AnalysedAttention& attention : a.attention) {
+    if (!attention.site || attention.site->key.cache < 0) continue;
+    const CacheUpdate& update = a.updates[static_cast<size_t>(attention.site->key.cache)];
+    const size_t batch = update.layout.find('B');
+    if (!update.grows() || batch == std::string::npos) continue;
+    if (a.forms->Of(update.pair.past).shape[batch]->is_integer(1)) continue;
+    const Expr rows = a.forms->Of(update.pair.past).shape[update.axis];
+    if (CountsTotal(attention.site->mask.keep, rows, update.new_length)) return attention.node;
+  }
+  return kNoNode;
+}
+
 }  // namespace
 
 std::optional<Finding> PadsChangeRows(const Analysis& a, const ConversionPlan& plan) {
   if (plan.options.padding == Padding::kNone || !a.states.empty()) return std::nullopt;
+  if (const NodeId n = AttentionMaskedByCount(a); n != kNoNode) {
+    return MakeFinding(
+        "KV251",
+        "needs a mask that padding tokens behind a sequence do not change, found one that changes "
+        "with the number of new tokens (--padding none promises that no step holds padding tokens)",
+        *a.graph, {n});
+  }
   // Without padding tokens (ForbidsPadding), a test for overflow is the same in both models.
   const NodeId n = FindMixingWithPads(a, OverflowTests::kLeftOut);
   if (n == kNoNode) return std::nullopt;

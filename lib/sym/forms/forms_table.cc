@@ -125,6 +125,7 @@ const Table& ContribTable() {
     (*t)["QLinearWhere"] = OpQLinearWhere;
     (*t)["QGemm"] = OpQGemm;
     (*t)["MatMulNBits"] = OpMatMulNBits;
+    (*t)["MatMulBnb4"] = OpMatMulNBits;
     (*t)["GatherBlockQuantized"] = OpGatherBlockQuantized;
     (*t)["CausalConvWithState"] = OpStateConvolution;
     (*t)["LinearAttention"] = OpLinearAttention;

@@ -50,7 +50,7 @@ absl::flat_hash_map<std::string, WeightReader> WeightReadersOf(const onnx::Graph
       WeightReader reader;
       if (op == "Gather" && k == 0) {
         reader.role = Role::kTable;
-      } else if (op == "MatMulNBits") {
+      } else if (op == "MatMulNBits" || op == "MatMulBnb4") {
         reader.summed = IntAttribute(node, "K", 0);
         if (k == 2) reader.role = Role::kScale;
       } else if ((op == "DequantizeLinear" || op == "QuantizeLinear") && k == 1) {

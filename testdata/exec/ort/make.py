@@ -483,6 +483,17 @@ def quantized_operators():
 
 
 @case
+def bnb4():
+    # Blocks of 16 weights run over the ends of rows of 24 and of 7.
+    for K, N in ((24, 6), (7, 5)):
+        for kind, name in enumerate(("fp4", "nf4")):
+            codes = RNG.integers(0, 256, (N * K + 1) // 2).astype(np.uint8)
+            scales = np.abs(normal((N * K + 15) // 16))
+            record(f"matmul_bnb4_{name}_k{K}", "MatMulBnb4", [normal(2, 3, K), codes, scales], 1, MS,
+                   constants=(1, 2), K=K, N=N, block_size=16, quant_type=kind, transB=1)
+
+
+@case
 def old_opsets():
     x, y = normal(2, 3, 4), normal(3, 1)
     for op in ("Max", "Min", "Sum", "Mean"):

@@ -26,6 +26,7 @@ absl::Span<const OpDef> MatMulOps();
 absl::Span<const OpDef> MovementOps();
 absl::Span<const OpDef> MultiHeadOps();
 absl::Span<const OpDef> NBitsOps();
+absl::Span<const OpDef> Bnb4Ops();
 absl::Span<const OpDef> NormOps();
 absl::Span<const OpDef> PadOps();
 absl::Span<const OpDef> QLinearOps();

@@ -8,7 +8,7 @@
 #include "exec/kernels/common/math_util.h"
 #include "exec/kernels/common/tables.h"
 #include "exec/kernels/products/bits_panel.h"
-#include "exec/kernels/products/gemm_product.h"
+#include "exec/kernels/products/dequantized_product.h"
 
 namespace kvlift::exec {
 namespace {
@@ -148,36 +148,10 @@ void Dequantize(const KernelContext& context, const BitsPlan& p, int64_t n, Comp
 
 template <typename T>
 absl::Status BitsTyped(KernelContext& context, const BitsPlan& p) {
-  using C = Compute<T>;
   KV_RETURN_IF_ERROR(CheckGroups(context, p));
-  constexpr int64_t kOutputs = 64;  // output columns whose weights are dequantised together
-  constexpr int64_t kSmall = 256;
-  ScratchScope scratch;
-  C* a = scratch.Get<C>(p.m * p.K);
-  WidenArray(context.inputs[0].as<T>(), p.m * p.K, a);
-  C* weights = scratch.Get<C>(std::min(kOutputs, p.N) * p.K);
-  C* c = scratch.Get<C>(p.m * p.N);
-  for (int64_t n = 0; n < p.N; n += kOutputs) {
-    const int64_t count = std::min(kOutputs, p.N - n);
-    ParallelUnits(p.K < kSmall ? 1 : context.threads, count,
-                  [&](int64_t i) { Dequantize<T>(context, p, n + i, weights + i * p.K); });
-    Product<C> product;
-    product.m = p.m;
-    product.n = count;
-    product.k = p.K;
-    product.a = a;
-    product.a_row = p.K;
-    product.b = weights;
-    product.b_k = 1;
-    product.b_column = p.K;
-    product.c = c + n;
-    product.c_row = p.N;
-    Multiply(product, context.threads);
-  }
-  for (int64_t i = 0; HasInput(context, 5) && i < p.m * p.N; ++i) {
-    c[i] += Widen(context.inputs[5].as<T>()[i % p.N]);
-  }
-  NarrowArray(c, p.m * p.N, context.outputs[0].as<T>());
+  const T* bias = HasInput(context, 5) ? context.inputs[5].as<T>() : nullptr;
+  MultiplyDequantized<T>(context, p.m, p.N, p.K, bias,
+                         [&](int64_t n, Compute<T>* row) { Dequantize<T>(context, p, n, row); });
   return absl::OkStatus();
 }
 
