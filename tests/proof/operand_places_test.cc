@@ -71,6 +71,17 @@ bool Reads(const OperandPlace& place, const std::vector<int64_t>& own,
       if (at->value() != theirs[axis]) return false;
       continue;
     }
+    if (at->kind() == sym::Kind::kSum) {  // of indices of the result, such as 3 * i0 + i1
+      int64_t sum = 0;
+      for (const sym::Term& term : at->terms()) {
+        int64_t product = term.coefficient;
+        for (const sym::Expr atom : term.atoms)
+          product *= own.at(static_cast<size_t>(atom->index()));
+        sum += product;
+      }
+      if (sum != theirs[axis]) return false;
+      continue;
+    }
     const auto index = static_cast<size_t>(at->index());
     if (index < own.size() && own[index] != theirs[axis]) return false;
   }

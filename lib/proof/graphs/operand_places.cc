@@ -234,6 +234,18 @@ class PlaceReader {
     return true;
   }
 
+  // Returns the row of the tables that a RotaryEmbedding reads for a token, if it is one of sizes
+  // and places alone; null if positions decide, which the tables are then read for completely.
+  Expr RowOfTables(int positions, int token) {
+    const ValueId operand = Input(static_cast<size_t>(positions));
+    const sym::Form form = operand == kNoValue ? sym::Form() : forms_.Of(operand);
+    if (!form.known_rank || form.shape.size() != 2) return nullptr;
+    const Expr at[] = {form.shape[0]->is_integer(1) ? pool_.Integer(0) : pool_.Index(0),
+                       form.shape[1]->is_integer(1) ? pool_.Integer(0) : pool_.Index(token)};
+    const Expr row = forms_.At(operand, at, sym::Facts{});
+    return row != nullptr && sym::LoadsOf(row).empty() ? row : nullptr;
+  }
+
   // The rotated operand is [B, N, S, D] or [B, S, N * D], and is read along its last axis.
   // Positions are [B, S], or one for the first token in com.microsoft. Without positions tables are
   // [B, S, D / 2]; with them they are read completely. MRotaryEmbedding has positions [3, B, S].
@@ -241,13 +253,21 @@ class PlaceReader {
     if (rank() < 3) return false;
     const bool streams = op_ == "MRotaryEmbedding";
     const int token = static_cast<int>(rank()) - (rank() == 4 ? 2 : 1) - (rank() == 3 ? 1 : 0);
+    const int of_positions = proto().domain() == "com.microsoft" ? 1 : 3;
+    const Expr row = streams ? nullptr : RowOfTables(of_positions, token);
     return ReadAll([&](int k) {
       if (k == 0) return Whole(k, rank() - 1);
       const sym::Form form = forms_.Of(Input(static_cast<size_t>(k)));
-      const bool positions = k == (proto().domain() == "com.microsoft" ? 1 : 3);
+      const bool positions = k == of_positions;
       if (!form.known_rank) return false;
       const size_t own = form.shape.size();
       OperandPlace place{k, {}, {}};
+      if (row != nullptr && positions) return true;
+      if (row != nullptr && own == 2) {
+        place.at = {row, Taken(&place, form.shape[1])};
+        places_.push_back(std::move(place));
+        return true;
+      }
       if (positions && streams) {
         if (own != 3) return false;
         place.at = {Taken(&place, form.shape[0]), pool_.Index(0), pool_.Index(token)};

@@ -1,6 +1,7 @@
 #include "proof/lower/inline_branch.h"
 
 #include "absl/container/flat_hash_map.h"
+#include "ir/graph.h"
 #include "ir/operators/operator_changes.h"
 #include "ir/subgraphs.h"
 
