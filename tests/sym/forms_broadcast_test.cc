@@ -52,7 +52,7 @@ TEST(FormsBroadcast, AWindowIsNotTakenToBeAsLongAsAMask) {
 TEST(FormsBroadcast, AMaskIsAsLongAsThereAreKeys) {
   FormsOfText m(Rows(", float[B,T] mask", "y = Add (all, mask)"));
   EXPECT_EQ(m.Shape("y"), "[B, P + S]");
-  EXPECT_NE(m.Assumed().find("T"), std::string::npos);
+  EXPECT_NE(m.Assumed().find('T'), std::string::npos);
 }
 
 TEST(FormsBroadcast, AMaskThatIsAsLongAsThereAreKeysIsNotAsLongAsTheStep) {
@@ -73,7 +73,7 @@ TEST(FormsBroadcast, EveryFourthElementOfAMaskIsAsLongAsThereAreKeys) {
                      "cut = Slice (fourth, from, end, axis_1)\n"
                      "real = Cast <to = 1> (cut)\ny = Add (all, real)"));
   EXPECT_EQ(m.Shape("y"), "[B, P + S]");
-  EXPECT_NE(m.Assumed().find("A"), std::string::npos);
+  EXPECT_NE(m.Assumed().find('A'), std::string::npos);
 }
 
 // The last row is one, or none where there are no rows: then nothing would be computed at all.

@@ -107,6 +107,31 @@ std::optional<Finding> SequencesBehindFront(const Analysis& a) {
   return std::nullopt;
 }
 
+// Refuses buffers that one step writes at slots which differ by a number of rows, such as by its
+// new tokens: the manifest says of all caches that the rows of a step begin at one slot.
+std::optional<Finding> StartsDiffer(const Analysis& a) {
+  const CacheUpdate* first = nullptr;
+  for (const CacheUpdate& update : a.updates) {
+    const auto* write = std::get_if<WriteAt>(&update.how);
+    if (write == nullptr) continue;
+    if (first == nullptr) {
+      first = &update;
+      continue;
+    }
+    const Expr other = std::get<WriteAt>(first->how).start;
+    const Expr rows = a.forms->pool().Sub(write->start, other);
+    if (rows->is_integer(0) || !sym::LoadsOf(rows).empty() || rows->has_index()) continue;
+    return MakeFinding(
+        "KV204",
+        fmt::format("needs one slot for the first new rows of all caches, found {} in {} and {} in "
+                    "{}",
+                    sym::ToString(other, a.graph.get()), a.graph->name(first->pair.past),
+                    sym::ToString(write->start, a.graph.get()), a.graph->name(update.pair.past)),
+        *a.graph, {update.node}, {first->pair.past, update.pair.past});
+  }
+  return std::nullopt;
+}
+
 // Refuses rings that the user asks to be too small for their windows.
 std::optional<Finding> RingTooSmall(const Analysis& a, absl::Span<const PlannedCache> caches,
                                     const ResolvedOptions& options) {
@@ -185,6 +210,7 @@ std::optional<Finding> RefuseBeforePlanning(const Analysis& a,
                                             const ResolvedOptions& options) {
   if (auto finding = HasNoSequences(a)) return finding;
   if (auto finding = SequencesBehindFront(a)) return finding;
+  if (auto finding = StartsDiffer(a)) return finding;
   if (auto finding = SlidingBufferStays(a)) return finding;
   if (auto finding = CapacitiesDiffer(a, options)) return finding;
   if (auto finding = NarrowNumbersRound(a, options)) return finding;
