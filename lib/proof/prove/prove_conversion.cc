@@ -9,6 +9,7 @@
 #include "contract/layout.h"
 #include "fmt/format.h"
 #include "ir/operators/operator_changes.h"
+#include "onnxio/model/gated_sinks.h"
 #include "onnxio/model/model.h"
 #include "onnxio/model/round_rows.h"
 #include "proof/correspondence/obligations.h"
@@ -155,13 +156,14 @@ Assumption SmallSizes() {
           AssumptionSource::kHost, false};
 }
 
-// Returns the model at opset 13 or later, with quantisers of presents at the rows, and Concat and
-// Where in place of operators that put quantised numbers together.
+// Returns the model at opset 13 or later, with quantisers of presents at the rows, sinks as keys,
+// and Concat and Where in place of operators that put quantised numbers together.
 absl::StatusOr<onnx::ModelProto> Normal(onnx::ModelProto model) {
   KV_ASSIGN_OR_RETURN(onnx::ModelProto raised, AsOpset13(std::move(model)));
   KV_ASSIGN_OR_RETURN(onnx::ModelProto plain, ExpandRequantized(std::move(raised)));
   KV_ASSIGN_OR_RETURN(RoundedRows rounded, RoundRowsFirst(std::move(plain)));
-  return std::move(rounded.model);
+  KV_ASSIGN_OR_RETURN(KeyedSinks keyed, KeyGatedSinks(std::move(rounded.model)));
+  return std::move(keyed.model);
 }
 
 // `tokens_fit`: SourceCase::tokens_fit of all cases.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "onnxio/model/gated_sinks.h"
 #include "onnxio/model/round_rows.h"
 #include "rewrite/branches/merged_decoder.h"
 #include "rewrite/lower/fused/fused_operators.h"
@@ -57,6 +58,14 @@ void ForgetNegativeExtents(onnx::GraphProto* graph) {
   }
 }
 
+// Makes sinks that attentions apply to their results scores of a key.
+absl::Status KeySinks(Normalised* result) {
+  KV_ASSIGN_OR_RETURN(KeyedSinks keyed, KeyGatedSinks(std::move(result->model)));
+  result->model = std::move(keyed.model);
+  for (auto& [prefix, node] : keyed.replaced) result->origins.push_back({prefix, node});
+  return absl::OkStatus();
+}
+
 // Moves quantisers of whole presents to the new rows.
 absl::Status RoundRows(Normalised* result) {
   KV_ASSIGN_OR_RETURN(RoundedRows rounded, RoundRowsFirst(std::move(result->model)));
@@ -75,6 +84,7 @@ absl::StatusOr<Normalised> Normalise(onnx::ModelProto model, UnreadMasks unread)
   KV_RETURN_IF_ERROR(Unmerge(&result));
   KV_RETURN_IF_ERROR(LowerRequantizedRows(&result));
   KV_RETURN_IF_ERROR(RoundRows(&result));
+  KV_RETURN_IF_ERROR(KeySinks(&result));
   KV_RETURN_IF_ERROR(UnpackCaches(&result));
   KV_RETURN_IF_ERROR(LowerFused(unread, &result));
   return result;
