@@ -162,7 +162,10 @@ class Matcher {
     site_.nodes = weights_.nodes;
     site_.nodes.push_back(node_);
     if (heads_->kind() != Kind::kInteger) {
-      return RefuseIfCached("KV210", "needs a constant number of query heads", node_);
+      return RefuseIfCached("KV210",
+                            fmt::format("needs a constant number of query heads, found {}",
+                                        sym::ToString(heads_, &graph_)),
+                            node_);
     }
     site_.q_heads = heads_->value();
     site_.v_head_dim = size_of_value_->kind() == Kind::kInteger ? size_of_value_->value() : 0;

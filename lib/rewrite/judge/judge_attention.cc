@@ -306,10 +306,13 @@ std::optional<Finding> AttentionJudge::JudgeBiases(const AttentionSite& site, in
   const PlannedCache& key = s_.caches[site.key.cache];
   for (const auto& [bias, heads] : site.mask.biases) {
     if (key.grows() && !s_.views()) {
-      return Reason("KV216",
-                    fmt::format("needs one index for the batch and keys up to it, to add {}",
-                                s_.graph.name(bias)),
-                    site, {bias});
+      return Reason(
+          "KV216",
+          fmt::format("needs caches that attention reads up to the valid length, with one "
+                      "length for the batch, to add the bias {}, which the source "
+                      "computes for its own keys",
+                      s_.graph.name(bias)),
+          site, {bias});
     }
     if (key.ring() != nullptr) {
       return Reason("KV216",
