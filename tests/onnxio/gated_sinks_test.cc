@@ -16,7 +16,7 @@ bool IsKeyed(const std::string& statements) {
   const auto model = ParseModelText(
       "<ir_version: 10, opset_import: [\"\" : 18]>\n"
       "g (float[B,4,S,T] scores, float[B,4,S,T] other, float[B,4,T,8] v, float[4,1] sink,"
-      " float[4,1,1] sink3) => (float[B,4,S,8] y)\n"
+      " float[4,1,1] sink3, float[8] channels) => (float[B,4,S,8] y)\n"
       "<int64[1] last = {-1}, int64[1] heads = {1}> {\n" +
       statements + "\n}\n");
   EXPECT_TRUE(model.ok()) << model.status();
@@ -35,6 +35,23 @@ TEST(GatedSinks, AreScoresOfAKey) {
                       "g = Sigmoid (d)\ng4 = Unsqueeze (g, last)\ny = Mul (c, g4)"));
   EXPECT_TRUE(IsKeyed(result + "l = ReduceLogSumExp (scores, last)\nd = Sub (l, sink3)\n"
                                "g = Sigmoid (d)\ny = Mul (g, c)"));
+}
+
+// A gate that is rounded, or cut to whole numbers, is another one; so is one that differs between
+// the elements of a value.
+TEST(GatedSinks, OfOtherNumbersStay) {
+  const std::string result = std::string(kResult) + "l = ReduceLogSumExp (scores, last)\n";
+  const std::string gate = "d = Sub (l, sink3)\ng = Sigmoid (d)\n";
+  for (const char* type : {"7", "9", "10", "17"}) {
+    SCOPED_TRACE(type);
+    EXPECT_FALSE(IsKeyed(result + gate + "r = Cast <to = " + type +
+                         "> (g)\nb = Cast <to = 1> (r)\ny = Mul (c, b)"));
+    EXPECT_FALSE(IsKeyed("q = Softmax <axis = -1> (scores)\nr = Cast <to = " + std::string(type) +
+                         "> (q)\np = Cast <to = 1> (r)\nc = MatMul (p, v)\n"
+                         "l = ReduceLogSumExp (scores, last)\n" +
+                         gate + "y = Mul (c, g)"));
+  }
+  EXPECT_FALSE(IsKeyed(result + "d = Sub (l, channels)\ng = Sigmoid (d)\ny = Mul (c, g)"));
 }
 
 TEST(GatedSinks, OfOtherScoresStay) {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "fmt/format.h"
@@ -17,24 +20,22 @@ namespace {
 // A product of an attention's result and a gate.
 struct GatedResult {
   ValueId scores = kNoValue, sink = kNoValue, values = kNoValue;
-  NodeId softmax = kNoNode;
-  std::vector<NodeId> casts;  // those between the softmax and the product with V, in their order
-  bool keeps_axis = false;    // the sink has an axis of one element for that of the keys
+  bool keeps_axis = false;  // the sink has an axis of one element for that of the keys
 };
 
 class SinkKeyer {
  public:
   explicit SinkKeyer(const Graph& graph) : graph_(graph), nodes_(graph) {}
 
-  absl::StatusOr<KeyedSinks> Run() {
-    KeyedSinks result;
+  absl::StatusOr<RewrittenModel> Run() {
+    RewrittenModel result;
     for (NodeId n = 0; n < graph_.num_nodes(); ++n) {
       const auto gated = Read(n);
       if (!gated) continue;
-      const std::string scope = fmt::format("sinks.{}", result.replaced.size());
-      nodes_.set_scope(scope);
+      const size_t place = result.replaced.size();
+      nodes_.set_scope(fmt::format("sinks.{}", place));
       Replace(n, *gated);
-      result.replaced.emplace_back(fmt::format("/kvlift/{}/", scope), graph_.NodeName(n));
+      result.replaced.emplace_back(fmt::format("{}{}/", kGatedSinks, place), graph_.NodeName(n));
     }
     if (result.replaced.empty()) {
       result.model = graph_.model();
@@ -85,15 +86,25 @@ class SinkKeyer {
     return std::nullopt;
   }
 
-  // Reads Sigmoid(ReduceLogSumExp(scores) - sink), which has the axis of keys as one of one
-  // element.
+  // Returns true if the last axis of a value is seen to have one element, or if it has no axes.
+  bool EndsWithOne(ValueId v) const {
+    if (v == kNoValue) return false;
+    if (const auto* tensor = graph_.constant(v); tensor != nullptr) {
+      return tensor->dims().empty() || *tensor->dims().rbegin() == 1;
+    }
+    if (const auto& shape = graph_.type(v).shape; shape) {
+      return shape->empty() || shape->back().value == 1;
+    }
+    const NodeId unsqueeze = Maker(v, "Unsqueeze");
+    return unsqueeze != kNoNode && IsLastAxis(unsqueeze, 1);
+  }
+
+  // Reads Sigmoid(ReduceLogSumExp(scores) - sink), which has one element on the axis of the keys.
   bool ReadGate(ValueId v, GatedResult* gated) const {
-    bool unsqueezed = false;
-    for (NodeId n = graph_.producer(v); n != kNoNode; n = graph_.producer(v)) {
-      const bool adds_axis = graph_.Is(n, "Unsqueeze") && !unsqueezed && IsLastAxis(n, 1);
-      if (!adds_axis && !graph_.Is(n, "Cast")) break;
-      unsqueezed = unsqueezed || adds_axis;
-      v = Operand(n, 0);
+    const NodeId unsqueeze = Maker(v, "Unsqueeze");
+    if (unsqueeze != kNoNode) {
+      if (!IsLastAxis(unsqueeze, 1)) return false;
+      v = Operand(unsqueeze, 0);
     }
     const NodeId sigmoid = Maker(v, "Sigmoid");
     const NodeId sub = sigmoid == kNoNode ? kNoNode : Maker(Operand(sigmoid, 0), "Sub");
@@ -102,22 +113,18 @@ class SinkKeyer {
     gated->keeps_axis = IntAttribute(graph_.node(sum), "keepdims", 1) != 0;
     gated->scores = Operand(sum, 0);
     gated->sink = Operand(sub, 1);
-    return gated->keeps_axis != unsqueezed;
+    if (gated->keeps_axis) return unsqueeze == kNoNode && EndsWithOne(gated->sink);
+    return unsqueeze != kNoNode;
   }
 
   // Reads MatMul(Softmax(scores), V).
   bool ReadResult(ValueId v, GatedResult* gated) const {
     const NodeId product = Maker(v, "MatMul");
-    if (product == kNoNode) return false;
+    const NodeId softmax = product == kNoNode ? kNoNode : Maker(Operand(product, 0), "Softmax");
+    if (softmax == kNoNode) return false;
     gated->values = Operand(product, 1);
-    ValueId weights = Operand(product, 0);
-    for (NodeId n = Maker(weights, "Cast"); n != kNoNode; n = Maker(weights, "Cast")) {
-      gated->casts.insert(gated->casts.begin(), n);
-      weights = Operand(n, 0);
-    }
-    gated->softmax = Maker(weights, "Softmax");
-    return gated->softmax != kNoNode && Operand(gated->softmax, 0) == gated->scores &&
-           IntAttribute(graph_.node(gated->softmax), "axis", -1) == -1;
+    return Operand(softmax, 0) == gated->scores &&
+           IntAttribute(graph_.node(softmax), "axis", -1) == -1;
   }
 
   void Replace(NodeId mul, const GatedResult& gated) {
@@ -134,11 +141,7 @@ class SinkKeyer {
                    {MakeAttribute("axis", int64_t{-1})});
     const std::string all =
         nodes_.Add("Softmax", {scored}, "Softmax", {MakeAttribute("axis", int64_t{-1})});
-    std::string weights = nodes_.Add("Slice", {all, zero, last, last}, "weights");
-    for (const NodeId cast : gated.casts) {
-      const auto& attributes = graph_.node(cast).attribute();
-      weights = nodes_.Add("Cast", {weights}, "cast", {attributes.begin(), attributes.end()});
-    }
+    const std::string weights = nodes_.Add("Slice", {all, zero, last, last}, "weights");
     patch_.remove_nodes.insert(mul);
     nodes_.AddNamed("MatMul", {weights, graph_.name(gated.values)}, "MatMul",
                     graph_.name(graph_.outputs(mul)[0]));
@@ -151,12 +154,12 @@ class SinkKeyer {
 
 }  // namespace
 
-absl::StatusOr<KeyedSinks> KeyGatedSinks(onnx::ModelProto model) {
+absl::StatusOr<RewrittenModel> KeyGatedSinks(onnx::ModelProto model) {
   const auto& nodes = model.graph().node();
   const bool sums = std::any_of(nodes.begin(), nodes.end(), [](const onnx::NodeProto& node) {
     return node.op_type() == "ReduceLogSumExp";
   });
-  if (!sums) return KeyedSinks{std::move(model), {}};
+  if (!sums) return RewrittenModel{std::move(model), {}};
   const auto shared = std::make_shared<const onnx::ModelProto>(std::move(model));
   KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(shared));
   return SinkKeyer(graph).Run();

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "fmt/format.h"
@@ -30,11 +33,11 @@ class RowRounder {
     for (int k : MovedOperands(graph_.node(n))) Round(graph_.inputs(n)[k], depth + 1);
   }
 
-  absl::StatusOr<RoundedRows> Finish() {
+  absl::StatusOr<RewrittenModel> Finish() {
     patch_.drop_value_info = false;
     patch_.new_nodes = nodes_.TakeNodes();
     patch_.new_initializers = nodes_.TakeInitializers();
-    RoundedRows result;
+    RewrittenModel result;
     KV_ASSIGN_OR_RETURN(result.model, Apply(graph_, patch_));
     result.replaced = std::move(replaced_);
     return result;
@@ -168,16 +171,16 @@ class RowRounder {
 
 }  // namespace
 
-absl::StatusOr<RoundedRows> RoundRowsFirst(onnx::ModelProto model) {
+absl::StatusOr<RewrittenModel> RoundRowsFirst(onnx::ModelProto model) {
   const bool quantizes =
       std::any_of(model.graph().node().begin(), model.graph().node().end(),
                   [](const onnx::NodeProto& node) { return node.op_type() == "QuantizeLinear"; });
-  if (!quantizes) return RoundedRows{std::move(model), {}};
+  if (!quantizes) return RewrittenModel{std::move(model), {}};
   const auto shared = std::make_shared<const onnx::ModelProto>(std::move(model));
   KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(shared));
   RowRounder rounder(graph);
   for (ValueId output : graph.graph_outputs()) rounder.Round(output);
-  if (!rounder.changes()) return RoundedRows{*shared, {}};
+  if (!rounder.changes()) return RewrittenModel{*shared, {}};
   return rounder.Finish();
 }
 

@@ -1,21 +1,11 @@
 // Moves the quantiser of a whole present to the rows that a step adds.
 #pragma once
 
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "absl/status/statusor.h"
 #include "onnx/onnx_pb.h"
+#include "onnxio/model/rewritten.h"
 
 namespace kvlift {
-
-struct RoundedRows {
-  onnx::ModelProto model;
-  // For each graph output whose quantiser was moved: the prefix of the names of the new nodes, and
-  // the name of the DequantizeLinear that they replace.
-  std::vector<std::pair<std::string, std::string>> replaced;
-};
 
 // Replaces a quantiser (ir/operators/quantizer.h) of a graph output, or of a value that operators
 // only move to make the output, by quantisers of the parts of the rounded value:
@@ -29,6 +19,6 @@ struct RoundedRows {
 // element is rounded alone. Other readers of the codes read QuantizeLinear of the right-hand side.
 // Outputs that no graph input of real numbers reaches in this way stay as they are. A model without
 // such outputs is returned unchanged. Fails if the model has no valid graph.
-absl::StatusOr<RoundedRows> RoundRowsFirst(onnx::ModelProto model);
+absl::StatusOr<RewrittenModel> RoundRowsFirst(onnx::ModelProto model);
 
 }  // namespace kvlift

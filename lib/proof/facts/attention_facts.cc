@@ -140,15 +140,16 @@ bool AttentionFacts::RestOnHiding(const std::string& name, const AttentionReadin
     if (reading->renormalised) twins_.RestOn(VisibleKeysKeepWeight(name, reading->softmax_type));
   }
   const bool finite = !before.hidden_by.empty() || !after.hidden_by.empty();
+  const bool keyed = before.sink != nullptr && !before.gated_sink;
   if (finite) {
     for (const std::set<double>* numbers : {&before.hidden_by, &after.hidden_by}) {
       if (!numbers->empty()) {
-        twins_.RestOn(HiddenKeysScoreLow(name, *numbers, before.sink != nullptr));
+        twins_.RestOn(HiddenKeysScoreLow(name, *numbers, keyed));
       }
     }
     twins_.RestOnLemma(lemmas::kFiniteMinimum);
   }
-  if (before.sink != nullptr) {
+  if (keyed) {
     // Each query has the sink. Only a sink of -inf hides itself.
     if (!IsSinkInReach(forms_, before.sink)) twins_.RestOn(SinkIsInReach(name));
     return true;

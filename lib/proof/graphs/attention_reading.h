@@ -62,6 +62,9 @@ struct AttentionReading {
   std::vector<sym::Expr> bias;
   // The score of the sink, over i0..i2; null if there is no sink. The extents do not count it.
   sym::Expr sink = nullptr;
+  // The model applies the sink to the result of a softmax without it, which is NaN where no key is
+  // visible (onnxio/model/gated_sinks.h).
+  bool gated_sink = false;
   // `softcap` is 0 if there is none.
   double scale = 1, softcap = 0;
   // The part of the scale that is applied before products of queries and keys are summed.

@@ -218,6 +218,8 @@ absl::StatusOr<ModelProto> TakeBranches(const ModelProto& model, const Manifest&
     }
     KV_RETURN_IF_ERROR(TakeBranch(node, *taken, &inliner, graph));
   }
+  // A branch may read what it computes only later, which no pass behind this one looks for.
+  KV_RETURN_IF_ERROR(Graph::Build(std::make_shared<const ModelProto>(result)).status());
   return result;
 }
 

@@ -38,7 +38,7 @@ std::vector<std::string> KeptFlags(const onnx::ModelProto& model, const Manifest
 
 // Returns the model with each If replaced by the branch that it takes in the steps of `steps`.
 // Returns Unimplemented if the branch is not known or has subgraphs of its own, and the error of
-// Graph::Build if the part in front of the Ifs is not a valid graph.
+// Graph::Build if the part in front of the Ifs or the result is not a valid graph.
 absl::StatusOr<onnx::ModelProto> TakeBranches(const onnx::ModelProto& model,
                                               const Manifest& relation, const SourceCase& steps);
 

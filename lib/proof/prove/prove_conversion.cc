@@ -161,8 +161,8 @@ Assumption SmallSizes() {
 absl::StatusOr<onnx::ModelProto> Normal(onnx::ModelProto model) {
   KV_ASSIGN_OR_RETURN(onnx::ModelProto raised, AsOpset13(std::move(model)));
   KV_ASSIGN_OR_RETURN(onnx::ModelProto plain, ExpandRequantized(std::move(raised)));
-  KV_ASSIGN_OR_RETURN(RoundedRows rounded, RoundRowsFirst(std::move(plain)));
-  KV_ASSIGN_OR_RETURN(KeyedSinks keyed, KeyGatedSinks(std::move(rounded.model)));
+  KV_ASSIGN_OR_RETURN(RewrittenModel rounded, RoundRowsFirst(std::move(plain)));
+  KV_ASSIGN_OR_RETURN(RewrittenModel keyed, KeyGatedSinks(std::move(rounded.model)));
   return std::move(keyed.model);
 }
 

@@ -1,6 +1,8 @@
 // The part of AttentionReader that reads the nodes around a softmax.
 #include <algorithm>
 
+#include "absl/strings/match.h"
+#include "onnxio/model/gated_sinks.h"
 #include "proof/lemmas/mask_split.h"
 #include "proof/lemmas/names.h"
 #include "proof/lemmas/nan_guard.h"
@@ -81,6 +83,7 @@ bool AttentionReader::IsOverKeys(ValueId x, absl::Span<const Expr> where) {
   const Expr sink = forms_.At(x, at, r_.extents);
   if (sink == nullptr || sym::ContainsIndex(sink, 3)) return false;
   r_.sink = sink;
+  r_.gated_sink = absl::StrContains(forms_.graph().name(x), kGatedSinks);
   return true;
 }
 

@@ -58,19 +58,11 @@ void ForgetNegativeExtents(onnx::GraphProto* graph) {
   }
 }
 
-// Makes sinks that attentions apply to their results scores of a key.
-absl::Status KeySinks(Normalised* result) {
-  KV_ASSIGN_OR_RETURN(KeyedSinks keyed, KeyGatedSinks(std::move(result->model)));
-  result->model = std::move(keyed.model);
-  for (auto& [prefix, node] : keyed.replaced) result->origins.push_back({prefix, node});
-  return absl::OkStatus();
-}
-
-// Moves quantisers of whole presents to the new rows.
-absl::Status RoundRows(Normalised* result) {
-  KV_ASSIGN_OR_RETURN(RoundedRows rounded, RoundRowsFirst(std::move(result->model)));
-  result->model = std::move(rounded.model);
-  for (auto& [prefix, node] : rounded.replaced) result->origins.push_back({prefix, node});
+// Takes over what a pass made of the model.
+absl::Status Take(absl::StatusOr<RewrittenModel> pass, Normalised* result) {
+  KV_ASSIGN_OR_RETURN(RewrittenModel rewritten, std::move(pass));
+  result->model = std::move(rewritten.model);
+  for (auto& [prefix, node] : rewritten.replaced) result->origins.push_back({prefix, node});
   return absl::OkStatus();
 }
 
@@ -83,8 +75,8 @@ absl::StatusOr<Normalised> Normalise(onnx::ModelProto model, UnreadMasks unread)
   ReplaceSimplifiedNorms(&result.model);
   KV_RETURN_IF_ERROR(Unmerge(&result));
   KV_RETURN_IF_ERROR(LowerRequantizedRows(&result));
-  KV_RETURN_IF_ERROR(RoundRows(&result));
-  KV_RETURN_IF_ERROR(KeySinks(&result));
+  KV_RETURN_IF_ERROR(Take(RoundRowsFirst(std::move(result.model)), &result));
+  KV_RETURN_IF_ERROR(Take(KeyGatedSinks(std::move(result.model)), &result));
   KV_RETURN_IF_ERROR(UnpackCaches(&result));
   KV_RETURN_IF_ERROR(LowerFused(unread, &result));
   return result;

@@ -67,7 +67,7 @@ Self& TheSelf() {
 // Runs in the child, which begins with all signals blocked: the handlers of this process would
 // remove its temporary files. It may call only what is safe between fork and exec.
 [[noreturn]] void Become(const char* path, char* const* arguments, pid_t parent,
-                         const int (&streams)[3], const ProcessLimits& limits,
+                         const int (&streams)[3], [[maybe_unused]] const ProcessLimits& limits,
                          const sigset_t& signals) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction action {};

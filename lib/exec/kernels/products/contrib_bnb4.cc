@@ -67,9 +67,7 @@ absl::StatusOr<Bnb4Plan> PlanBnb4(const KernelContext& context) {
 
 absl::Status Bnb4Shape(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const Bnb4Plan p, PlanBnb4(context));
-  Shape shape = context.inputs[0].shape;
-  shape.back() = p.N;
-  SetSpec(context, 0, context.inputs[0].type, std::move(shape));
+  SetShapeOfProduct(context, p.N);
   return absl::OkStatus();
 }
 

@@ -66,9 +66,7 @@ absl::StatusOr<BitsPlan> PlanBits(const KernelContext& context) {
 
 absl::Status BitsShape(KernelContext& context) {
   KV_ASSIGN_OR_RETURN(const BitsPlan p, PlanBits(context));
-  Shape shape = context.inputs[0].shape;
-  shape.back() = p.N;
-  SetSpec(context, 0, context.inputs[0].type, std::move(shape));
+  SetShapeOfProduct(context, p.N);
   return absl::OkStatus();
 }
 

@@ -3,11 +3,19 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "exec/kernels/common/math_util.h"
 #include "exec/kernels/products/gemm_product.h"
 
 namespace kvlift::exec {
+
+// Sets output 0 to the type of input 0, A [.., K], and to its shape with N in place of K.
+inline void SetShapeOfProduct(KernelContext& context, int64_t N) {
+  Shape shape = context.inputs[0].shape;
+  shape.back() = N;
+  math::SetSpec(context, 0, context.inputs[0].type, std::move(shape));
+}
 
 // Computes Y [m, N] = A [m, K] x W, where A is input 0 of the kernel, Y its output 0, and
 // dequantize(n, row) writes the K weights of output column n to `row`. `bias`: N numbers that are
