@@ -68,6 +68,11 @@ TEST(Branches, ThatMayRefuseToRunStay) {
       Operators("r = Gather (w, n)\nm = ReduceMax <keepdims = 0> (r)\na = Mul (x, m)", kPlain),
       "If ");
   EXPECT_EQ(Operators("a = Softmax (x)", kPlain), "If ");
+  // There is a third number where S is 3 or more.
+  EXPECT_EQ(Operators("third = Constant <value_int = 2> ()\nr = Gather (n, third)\n"
+                      "f = Cast <to = 1> (r)\na = Mul (x, f)",
+                      kPlain),
+            "If ");
 }
 
 TEST(Branches, WithBodiesOfTheirOwnStay) {

@@ -92,6 +92,12 @@ absl::Status Interpretation::Understand() const {
       return absl::UnimplementedError("a cache of another form");
     }
   }
+  for (const Precondition& condition : manifest_.preconditions) {
+    // The pasts that are drawn do not lie on the grid of a quantiser.
+    if (condition.code == "KV311" && condition.text.find("scale") != std::string::npos) {
+      return absl::UnimplementedError("a past of quantised numbers");
+    }
+  }
   for (const ManifestInput& input : manifest_.inputs) {
     const bool length =
         IsControl(input, ControlValue::kPastLength) || IsControl(input, ControlValue::kTotalLength);

@@ -4,12 +4,16 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/status.h"
 #include "ir/graph.h"
+#include "ir/operators/operator_changes.h"
+#include "ir/operators/operator_traits.h"
 #include "proof/facts/needs.h"
 #include "proof/lower/inline_branch.h"
 #include "sym/forms/forms.h"
@@ -68,11 +72,22 @@ std::optional<SelectedIf> WithBothBranches(const ModelProto& model, int place) {
   return selected;
 }
 
+// Returns true for operators that run for all numbers and sizes but those that NeedsOf and the
+// assumptions of the forms exclude. A look-up, say, may have an index outside of its table, which
+// neither states where sizes decide.
+bool RunsForAll(const onnx::NodeProto& node) {
+  static constexpr std::string_view kOps[] = {"Cast",   "Concat",  "Constant",  "Identity",
+                                              "MatMul", "Reshape", "Shape",     "Size",
+                                              "Slice",  "Squeeze", "Transpose", "Unsqueeze"};
+  if (!IsDefaultDomain(node.domain())) return false;
+  return FindElementwise(node) != nullptr || absl::c_linear_search(kOps, node.op_type());
+}
+
 // Returns true if no number and no size keeps the node from running, apart from the assumptions
 // that the forms record.
 bool AlwaysRuns(sym::Forms& forms, NodeId n) {
   const Graph& graph = forms.graph();
-  if (graph.Is(n, "Softmax")) return false;  // perhaps of an attention, which has more conditions
+  if (!RunsForAll(graph.node(n))) return false;
   const auto outputs = graph.outputs(n);
   const bool sized = std::all_of(outputs.begin(), outputs.end(), [&](ValueId v) {
     return v == kNoValue || TellsExtents(forms, v, forms.Of(v));

@@ -137,6 +137,12 @@ std::variant<sym::Emitter::Request, Finding> AttentionJudge::SinkRequest(const A
                               ElementTypeName(type), ElementTypeName(site.softmax_type)),
                   site);
   }
+  if (!sym::DimsOf(site.sink).empty()) {
+    return Reason("KV211",
+                  fmt::format("needs a sink that does not depend on sizes, found {}",
+                              sym::ToString(site.sink, &s_.graph)),
+                  site);
+  }
   sym::Pool& pool = s_.pool;
   sym::Emitter::Request request;
   request.shape = {pool.Integer(1), pool.Integer(site.q_heads), pool.Integer(1), pool.Integer(1)};

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/types/span.h"
 #include "ir/operators/operator_traits.h"
 #include "ir/tensor_data.h"
 #include "rewrite/plan/cross_token_ops.h"
@@ -146,7 +147,8 @@ bool HasHostMask(const PlanBasis& s) {
         std::any_of(s.a.updates.begin(), s.a.updates.end(),
                     [&](const CacheUpdate& update) { return update.pair.past == v; });
     if (cache) continue;
-    for (Expr dim : form.shape) {
+    // The first axis is that of sequences, of which caches may hold more than the step has.
+    for (Expr dim : absl::MakeConstSpan(form.shape).subspan(1)) {
       if (dim->kind() == Kind::kInteger || dim == s.extents.batch || dim == s.extents.new_length) {
         continue;
       }
