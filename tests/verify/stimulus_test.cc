@@ -45,6 +45,15 @@ TEST(StoreDoubleTest, WritesItsElementAndNothingElseWhateverTheType) {
   EXPECT_GE(types, 20);
 }
 
+// Returns a step of one sequence.
+StepSpec StepOfOne(int64_t past, int64_t new_tokens) {
+  StepSpec step;
+  step.past = {past};
+  step.sequences = {0};
+  step.new_tokens = new_tokens;
+  return step;
+}
+
 // A padding token would hardly ever be drawn from a large vocabulary.
 TEST(StimulusTest, TokensThatAModelComparesWithAreFed) {
   testing::FormsOfText text(testing::ModelText("(int64[B,S] ids) => (float[B,S,1] y, bool[B,S] z)",
@@ -64,11 +73,7 @@ TEST(StimulusTest, TokensThatAModelComparesWithAreFed) {
   ASSERT_TRUE(graph.ok()) << graph.status();
   const auto stimulus = Stimulus::Create(*graph, *graph, Manifest(), 1);
   ASSERT_TRUE(stimulus.ok()) << stimulus.status();
-  StepSpec step;
-  step.past = {0};
-  step.sequences = {0};
-  step.new_tokens = 400;
-  const auto fed = stimulus->Feed("ids", step, 400);
+  const auto fed = stimulus->Feed("ids", StepOfOne(0, 400), 400);
   ASSERT_TRUE(fed.ok()) << fed.status();
   const auto ids = fed->span<int64_t>();
   for (int64_t token : {0, 1, 2, 777}) {
@@ -89,11 +94,7 @@ TEST(StimulusTest, AMaskAmongNewTokensLetsEachSeeItself) {
         "m = Where (sees, zero, low)\nmasked = Add (scores, m)\ny = Softmax (masked)"));
     const auto stimulus = Stimulus::Create(text.graph(), text.graph(), Manifest(), 1);
     ASSERT_TRUE(stimulus.ok()) << stimulus.status();
-    StepSpec step;
-    step.past = {5};
-    step.sequences = {0};
-    step.new_tokens = 3;
-    const auto fed = stimulus->Feed("tree", step, 16);
+    const auto fed = stimulus->Feed("tree", StepOfOne(5, 3), 16);
     ASSERT_TRUE(fed.ok()) << fed.status();
     ASSERT_EQ(fed->size(), 9);
     for (int64_t token = 0; token < 3; ++token) {

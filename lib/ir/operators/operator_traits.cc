@@ -111,6 +111,10 @@ bool IsComparison(std::string_view op_type) {
   return std::find(kOps.begin(), kOps.end(), op_type) != kOps.end();
 }
 
+bool IsProductOfPackedWeights(std::string_view op_type) {
+  return op_type == "MatMulNBits" || op_type == "MatMulBnb4";
+}
+
 bool IsGlobalPool(const onnx::NodeProto& node) {
   return (node.domain().empty() || node.domain() == "ai.onnx") &&
          (node.op_type() == "GlobalAveragePool" || node.op_type() == "GlobalMaxPool");

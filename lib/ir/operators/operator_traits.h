@@ -38,6 +38,10 @@ const ElementwiseOperator* FindElementwise(const onnx::NodeProto& node);
 // Returns true for Equal, Less, LessOrEqual, Greater and GreaterOrEqual.
 bool IsComparison(std::string_view op_type);
 
+// Returns true for the products of com.microsoft with weights of few bits, MatMulNBits and
+// MatMulBnb4. Each row of input 0 is multiplied alone; attributes K and N are the weights' extents.
+bool IsProductOfPackedWeights(std::string_view op_type);
+
 // Returns true for GlobalAveragePool and GlobalMaxPool, which reduce all axes from 2 on and keep
 // them with one element.
 bool IsGlobalPool(const onnx::NodeProto& node);

@@ -73,7 +73,7 @@ class PlaceReader {
       read = AlongAxis(IntAttribute(proto(), "axis", -1));
     } else if (op_ == "Gather") {
       read = ReadLookup("axis", false);
-    } else if (Is({"MatMulBnb4", "MatMulNBits"})) {
+    } else if (IsProductOfPackedWeights(op_)) {
       read = ReadAll([&](int k) { return k == 0 ? AlongOne(k, -1) : Whole(k, 0); });
     } else if (op_ == "GatedRMSNorm") {
       constexpr int kScale = 1, kGate = 2;

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
+#include "ir/operators/operator_traits.h"
 #include "ir/tensor_data.h"
 #include "onnxio/model/functional_form.h"
 #include "proof/lower/contrib_expander.h"
@@ -150,7 +151,7 @@ int64_t Expander::Columns(const std::string& value, int depth) const {
   if (it == producers_.end() || depth > kDeepest) return -1;
   const NodeProto& node = *it->second;
   const std::string& op = node.op_type();
-  if (op == "MatMulNBits" || op == "MatMulBnb4") return IntAttribute(node, "N", -1);
+  if (IsProductOfPackedWeights(op)) return IntAttribute(node, "N", -1);
   if (op == "MatMul" && node.input_size() == 2) {
     const auto weight = dims_.find(node.input(1));
     return weight == dims_.end() || weight->second.size() != 2 ? -1 : weight->second[1];

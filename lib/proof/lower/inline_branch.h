@@ -10,6 +10,7 @@
 
 namespace kvlift {
 
+// Returns true for the If of the default domain.
 bool IsIf(const onnx::NodeProto& node);
 
 class BranchInliner {

@@ -27,7 +27,7 @@ using onnx::NodeProto;
 
 // An If that both branches and a Where per result replace.
 struct SelectedIf {
-  ModelProto model;
+  std::shared_ptr<ModelProto> model;
   std::string condition;
   // The names of the results of the branches: those for a true and for a false condition.
   std::vector<std::pair<std::string, std::string>> results;
@@ -37,8 +37,8 @@ struct SelectedIf {
 // Returns nullopt if a branch cannot be inlined.
 std::optional<SelectedIf> WithBothBranches(const ModelProto& model, int place) {
   SelectedIf selected;
-  selected.model = model;
-  GraphProto* graph = selected.model.mutable_graph();
+  selected.model = std::make_shared<ModelProto>(model);
+  GraphProto* graph = selected.model->mutable_graph();
   graph->clear_node();
   BranchInliner inliner(model.graph());
   for (int k = 0; k < model.graph().node_size(); ++k) {
@@ -97,8 +97,7 @@ bool AlwaysRuns(sym::Forms& forms, NodeId n) {
 
 // Returns true if the Where nodes give what the If gives, for all that a host may feed.
 absl::StatusOr<bool> GivesTheSame(const SelectedIf& selected) {
-  KV_ASSIGN_OR_RETURN(const Graph graph,
-                      Graph::Build(std::make_shared<const ModelProto>(selected.model)));
+  KV_ASSIGN_OR_RETURN(const Graph graph, Graph::Build(selected.model));
   sym::Forms forms(graph);
   const sym::Form condition = forms.Of(graph.Find(selected.condition));
   const bool one =
@@ -135,7 +134,7 @@ absl::StatusOr<ModelProto> SelectBranches(ModelProto model) {
     auto selected = WithBothBranches(model, k);
     if (!selected) continue;
     KV_ASSIGN_OR_RETURN(const bool same, GivesTheSame(*selected));
-    if (same) model = std::move(selected->model);
+    if (same) model = std::move(*selected->model);
   }
   return model;
 }

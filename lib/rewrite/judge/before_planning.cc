@@ -293,7 +293,7 @@ bool CountsTotal(Expr e, Expr past, Expr tokens) {
 
 // Returns an attention over growing caches whose mask shows real tokens other keys where padding
 // tokens stand behind them, such as a window that ends at the last new token for every query.
-// Returns kNoNode if there is none, and if steps have one token or one sequence.
+// Returns kNoNode if no mask does that, and for steps of one token or of one sequence.
 NodeId AttentionMaskedByCount(const Analysis& a) {
   for (const AnalysedAttention& attention : a.attention) {
     if (!attention.site || attention.site->key.cache < 0) continue;

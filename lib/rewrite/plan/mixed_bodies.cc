@@ -43,8 +43,7 @@ std::optional<int> RankOfRows(const NodeProto& node, const Rows& rows) {
   }
   const auto first = rank_of(0);
   if (!first || rank_of(1)) return std::nullopt;
-  const bool packed = op == "MatMulNBits" || op == "MatMulBnb4";
-  if (packed && node.domain() == "com.microsoft") return first;
+  if (IsProductOfPackedWeights(op) && node.domain() == "com.microsoft") return first;
   if (!IsDefaultDomain(node.domain())) return std::nullopt;
   if (op == "Transpose") {
     const std::vector<int64_t> perm = IntsAttribute(node, "perm");

@@ -360,6 +360,7 @@ absl::StatusOr<exec::Tensor> Stimulus::Feed(const std::string& name, const StepS
   }
   const bool numbers = meaning == Meaning::kTokens || meaning == Meaning::kReal ||
                        meaning == Meaning::kConstant || meaning == Meaning::kBounded;
+  const bool among_new = input.reading().Has(Extent::kNewKeys);
   exec::Tensor tensor(input.type, shape);
   const int64_t size = tensor.size();
   for (int64_t i = 0; i < size; ++i) {
@@ -390,7 +391,6 @@ absl::StatusOr<exec::Tensor> Stimulus::Feed(const std::string& name, const StepS
     if (input.reading().Has(Extent::kSlots)) key = TokenInSlot(step, b, key, capacity);
     const bool behind =
         fill && input.reading().Has(Extent::kKeys) && key >= step.past[b] + step.real_of(b);
-    const bool among_new = input.reading().Has(Extent::kNewKeys);
     const auto value_of = [&](int64_t sequence) {
       return Value(input, step, sequence, token, among_new ? step.past[sequence] + key : key, rest);
     };

@@ -16,6 +16,7 @@
 #include "exec/memory/tensor.h"
 #include "fmt/format.h"
 #include "ir/graph.h"
+#include "ir/operators/operator_traits.h"
 #include "ir/spans.h"
 #include "ir/tensor_data.h"
 #include "ir/types.h"
@@ -50,7 +51,7 @@ absl::flat_hash_map<std::string, WeightReader> WeightReadersOf(const onnx::Graph
       WeightReader reader;
       if (op == "Gather" && k == 0) {
         reader.role = Role::kTable;
-      } else if (op == "MatMulNBits" || op == "MatMulBnb4") {
+      } else if (IsProductOfPackedWeights(op)) {
         reader.summed = IntAttribute(node, "K", 0);
         if (k == 2) reader.role = Role::kScale;
       } else if ((op == "DequantizeLinear" || op == "QuantizeLinear") && k == 1) {
